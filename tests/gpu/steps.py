@@ -31,6 +31,7 @@ STEPS = (
     Step("amp", "autocast in bf16", "amp"),
     Step("grad-scaler", "a GradScaler that gives steps up", "grad_scaler", seconds=60),
     Step("clipping", "gradients clipped by their norm", "clipping"),
+    Step("by-the-host", "gradients that travel encoded, and as rows of an embedding", "by_the_host"),
     Step("checkpoints", "saved, loaded, gone on", "checkpoints"),
     Step("recomputing", "activations computed anew", "recomputing"),
     Step(

@@ -133,8 +133,18 @@ class OnStreams(unittest.TestCase):
 
         self.assertAsOnTheCpu(steps)
 
+    def test_gradients_that_travel_encoded(self) -> None:
+        def steps(model: Any, optimizer: Any) -> None:
+            for step in range(3):
+                values = torch.randn(4, 8, generator=torch.Generator().manual_seed(step + 7 * dist.get_rank()))
+                model(values).square().mean().backward()
+                optimizer.step()
+            assert model.compression_report()["steps"] > 0
+
+        self.assertAsOnTheCpu(steps, compression="top-k:0.2,ef,dense-below=16")
+
     def test_refusals(self) -> None:
-        for option in ({"policy": "dear-eager"}, {"compression": "bf16"}, {"record_trace": True}):
+        for option in ({"policy": "dear-eager"}, {"one_copy": True}, {"record_trace": True}):
             with self.assertRaisesRegex(dear.ConfigError, "streams"):
                 trained(lambda *_: None, sgd, True, **option)
 

@@ -19,7 +19,8 @@ class Buffer {
     virtual ~Region() = default;
     std::byte* data = nullptr;
     std::int64_t bytes = 0;
-    bool shared = false;  // one memory for all ranks
+    bool shared = false;     // one memory for all ranks
+    bool on_device = false;  // the host does not read it
   };
 
   Buffer() = default;
@@ -29,6 +30,8 @@ class Buffer {
   [[nodiscard]] std::int64_t bytes() const { return region_ ? region_->bytes : 0; }
   // Whether Group::allocate_shared() made it: see [Note: shared buffers].
   [[nodiscard]] bool shared() const { return region_ && region_->shared; }
+  // Whether it is memory of a device, on which no group works.
+  [[nodiscard]] bool on_device() const { return region_ && region_->on_device; }
   [[nodiscard]] const std::shared_ptr<Region>& region() const { return region_; }
 
  private:

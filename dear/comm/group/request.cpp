@@ -9,6 +9,9 @@ namespace {
 
 void validate_view(const Request& request, const View& view, const char* name) {
   const std::int64_t element = size_of(view.dtype);
+  if (view.buffer.on_device())
+    throw ConfigError(fmt::format("{}: the {} is memory of a device, which a group does not reach: copy it",
+                                  describe(request), name));
   if (view.count < 0 || view.offset_bytes < 0) {
     throw ConfigError(fmt::format("{}: the {} has count {} and offset {}: neither may be negative",
                                   describe(request), name, view.count, view.offset_bytes));

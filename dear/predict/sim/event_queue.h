@@ -39,7 +39,10 @@ class VirtualExecutor final : public conductor::LaneExecutor {
   VirtualExecutor(const std::vector<double>& seconds, EventQueue& events)
       : seconds_(seconds), events_(events) {}
 
-  void start(Instance which, const Step&) override { events_.end_after(seconds_.at(which.step), which); }
+  conductor::Started start(Instance which, const Step&) override {
+    events_.end_after(seconds_.at(which.step), which);
+    return conductor::Started::under_way;
+  }
 
  private:
   const std::vector<double>& seconds_;

@@ -71,10 +71,9 @@ BucketId Conductor::bucket_read_by(StepId step) const {
   return encode != nullptr ? encode->bucket : std::get<Communicate>(work).bucket;
 }
 
-GraphConductor::Started Conductor::start(Instance which) {
+Started Conductor::start(Instance which) {
   LaneExecutor& executor = kind_of(which.step) == LaneKind::network ? network_ : update_;
-  executor.start(which, schedule_.steps()[which.step]);
-  return executor.ends_at_start() ? Started::done : Started::under_way;
+  return executor.start(which, schedule_.steps()[which.step]);
 }
 
 // Under updates ahead of the commit, a bucket is held from its last gradient on.

@@ -40,9 +40,10 @@ Grouping in_chunks(const Workload& workload, std::int64_t chunk_bytes) {
 // An executor that a test moves by hand: what was started waits in a queue.
 class ManualExecutor : public LaneExecutor {
  public:
-  void start(Instance which, const Step& step) override {
+  Started start(Instance which, const Step& step) override {
     started.push_back(which);
     names.push_back(name_of(step.work));
+    return Started::under_way;
   }
   std::deque<Instance> started;
   std::vector<std::string> names;
@@ -358,8 +359,9 @@ TEST(Conductor, SerialRunsUpdatesInTheCommit) {
   struct Prompt : LaneExecutor {
     SerialLane lane;
     std::function<void(Instance)> end;
-    void start(Instance which, const Step&) override {
+    Started start(Instance which, const Step&) override {
       lane.post([this, which] { end(which); });
+      return Started::under_way;
     }
   } network;
   std::vector<BucketId> updated;
@@ -393,12 +395,12 @@ TEST(Conductor, AFailureStopsEverythingAndReachesEveryCall) {
 // As on streams. What it runs may be code of a user, which waits for a thread that asks the conductor.
 class ExecutorThatEndsAtStart : public LaneExecutor {
  public:
-  void start(Instance /*which*/, const Step& step) override {
+  Started start(Instance /*which*/, const Step& step) override {
     std::thread([this] { EXPECT_FALSE(conductor->failure()); }).join();
     names.push_back(name_of(step.work));
     if (fails) throw ConfigError("an update that fails");
+    return Started::done;
   }
-  [[nodiscard]] bool ends_at_start() const override { return true; }
   Conductor* conductor = nullptr;
   bool fails = false;
   std::vector<std::string> names;
@@ -435,7 +437,7 @@ TEST(Conductor, AnEndInAnotherIterationIsAFailure) {
 
 TEST(Conductor, AnExecutorThatRefusesIsAFailure) {
   struct Refusing : LaneExecutor {
-    void start(Instance, const Step&) override { throw TransportError("the group has failed"); }
+    Started start(Instance, const Step&) override { throw TransportError("the group has failed"); }
   } refusing;
   const Workload workload = workload_of(2);
   const Grouping grouping = group(workload, PerLayer{});
@@ -454,8 +456,9 @@ TEST(Conductor, AnUpdateInTheCommitThatThrowsIsAFailure) {
   struct AtOnce : LaneExecutor {
     SerialLane lane;
     std::function<void(Instance)> end;
-    void start(Instance which, const Step&) override {
+    Started start(Instance which, const Step&) override {
       lane.post([this, which] { end(which); });
+      return Started::under_way;
     }
   } network;
   ManualExecutor update;
@@ -521,11 +524,12 @@ TEST_P(ConductorThreads, RunsManyIterationsWithoutLosingAStep) {
     SerialLane lane;
     std::function<void(Instance)> end;
     std::vector<Instance> ran;
-    void start(Instance which, const Step&) override {
+    Started start(Instance which, const Step&) override {
       lane.post([this, which] {
         ran.push_back(which);
         end(which);
       });
+      return Started::under_way;
     }
   };
   auto network = std::make_unique<Threaded>();

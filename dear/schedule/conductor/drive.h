@@ -15,15 +15,17 @@
 // replay the network is real, and computation is a sleep.
 namespace dear::conductor {
 
-// Executes the steps of a lane, for real, modelled or timed. start() returns at once; the end of the step is
-// told to the clock or the OnStepEnd that the executor was made with.
+// How far a step is when its start returns: under way, so that its end is told once; or done, and nobody
+// tells its end. On a stream of a device a step is done when it is enqueued.
+enum class Started : std::uint8_t { under_way, done };
+
+// Executes the steps of a lane, for real, modelled or timed. start() returns at once; the end of a step that
+// is under way then is told to the clock or the OnStepEnd that the executor was made with. Only live training
+// takes steps that are done.
 class LaneExecutor {
  public:
   virtual ~LaneExecutor() = default;
-  virtual void start(Instance which, const Step& step) = 0;
-  // Whether a step has ended when start() returns, so that nobody tells its end: of a lane on a stream of a
-  // device a step is done when it is enqueued. For live training.
-  [[nodiscard]] virtual bool ends_at_start() const { return false; }
+  virtual Started start(Instance which, const Step& step) = 0;
 };
 
 // The end of the run of a step in one iteration.

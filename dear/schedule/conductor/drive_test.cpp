@@ -36,9 +36,10 @@ class ShuffledCompletions final : public Completions {
 class RecordingExecutor final : public LaneExecutor {
  public:
   explicit RecordingExecutor(ShuffledCompletions& completions) : completions_(completions) {}
-  void start(Instance which, const Step& step) override {
+  Started start(Instance which, const Step& step) override {
     names.push_back(name_of(step.work));
     completions_.add(which);
+    return Started::under_way;
   }
   std::vector<std::string> names;
 

@@ -41,9 +41,8 @@ class GraphConductor {
     bool record = false;                                                // keep spans
     std::function<std::string(StepId)> name{};                          // describes a step in messages
   };
-  enum class Started : std::uint8_t { under_way, done };
-  // Starts a step of an issued lane. Returns at once, and one call of ended() follows from any thread; or
-  // returns when the step is done, and no call follows. What it throws is a failure.
+  // Starts a step of an issued lane. Where it is under way then, one call of ended() follows from any thread.
+  // What it throws is a failure.
   using Start = std::function<Started(Instance)>;
 
   // Reads the graph only here. Of lanes whose steps may start at the same time, the one that stands first in

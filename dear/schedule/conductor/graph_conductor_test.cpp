@@ -39,7 +39,7 @@ struct TwoSends {
 
 StepEnd end_of(Instance which) { return {.span = {which, 1, 2}}; }
 
-constexpr auto kUnderWay = GraphConductor::Started::under_way;
+constexpr auto kUnderWay = Started::under_way;
 
 GraphConductor::Start starting(std::vector<Instance>& started) {
   return [&](Instance which) {
@@ -47,7 +47,7 @@ GraphConductor::Start starting(std::vector<Instance>& started) {
     return kUnderWay;
   };
 }
-GraphConductor::Started nothing(Instance /*which*/) { return kUnderWay; }
+Started nothing(Instance /*which*/) { return kUnderWay; }
 
 TEST(GraphConductor, StartsInTheOrderOfTheLane) {
   const TwoSends of;
@@ -72,7 +72,7 @@ TEST(GraphConductor, StartsWithoutALockAndInOrderWhoeverReports) {
   GraphConductor conductor(of.graph, {of.network},
                            [&](Instance which) {
                              started.push_back(which);
-                             if (which.step != of.of_first) return GraphConductor::Started::done;
+                             if (which.step != of.of_first) return Started::done;
                              std::thread([&] {
                                EXPECT_FALSE(target->failure());
                                target->ended(end_of(which));
@@ -104,7 +104,7 @@ TEST(GraphConductor, OfStepsThatMayStartTheFirstLanesStartsFirst) {
   GraphConductor conductor(graph, {network, updates},
                            [&](Instance which) {
                              started.push_back(which.step);
-                             return GraphConductor::Started::done;
+                             return Started::done;
                            },
                            {});
   conductor.done(commit);
@@ -146,8 +146,8 @@ TEST(GraphConductor, AFailureIsThrownByEveryCallAndStartsNothing) {
 
 TEST(GraphConductor, WhatStartThrowsIsAFailure) {
   const TwoSends of;
-  GraphConductor conductor(of.graph, {of.network},
-                           [](Instance) -> GraphConductor::Started { throw TransportError("full"); }, {});
+  GraphConductor conductor(of.graph, {of.network}, [](Instance) -> Started { throw TransportError("full"); },
+                           {});
   EXPECT_THROW(conductor.done(of.first), TransportError);
   EXPECT_THROW(conductor.throw_if_failed(), TransportError);
   conductor.drain();

@@ -25,13 +25,14 @@ class SleepingExecutor final : public conductor::LaneExecutor {
   // `in_turns`, by step: it waits until all others of these have ended.
   SleepingExecutor(std::vector<double> seconds, std::vector<bool> in_turns, RealTime& time)
       : seconds_(std::move(seconds)), in_turns_(std::move(in_turns)), time_(time) {}
-  void start(Instance which, const Step& /*step*/) override {
+  conductor::Started start(Instance which, const Step& /*step*/) override {
     double begin = time_.now_seconds();
     if (in_turns_[which.step] && seconds_[which.step] > 0) {
       begin = std::max(begin, busy_until_);
       busy_until_ = begin + seconds_[which.step];
     }
     time_.end_at(which, begin + seconds_[which.step]);
+    return conductor::Started::under_way;
   }
 
  private:
@@ -50,17 +51,15 @@ class RealNetwork final : public conductor::LaneExecutor {
       : time_(time),
         group_(std::move(group)),
         payloads_(std::move(payloads)),
-        wire_(group_, std::move(buckets), [this](const conductor::StepEnd& end) { time_.ended(end); }) {}
+        wire_(group_, std::move(buckets), [this](const conductor::StepEnd& end) { time_.ended(end); }, {}) {}
 
-  void start(Instance which, const Step& step) override {
+  conductor::Started start(Instance which, const Step& step) override {
     time_.expect_end();
     try {
       const auto& work = std::get<Communicate>(step.work);
-      if (work.payload == Payload::encoded) {
-        start_encoded(which, work);
-      } else {
-        wire_.start(which, step);
-      }
+      if (work.payload != Payload::encoded) return wire_.start(which, step);
+      start_encoded(which, work);
+      return conductor::Started::under_way;
     } catch (...) {
       time_.expect_no_end();
       throw;

@@ -26,7 +26,8 @@ struct Rank {
              .gradients = {group.allocate(kCount * 4), 0, kCount, DType::f32},
              .bucket_bytes = kCount * 4},
         decision{.buffer = group.allocate(kDecisionBytes), .count = kDecisionBytes, .dtype = DType::u8},
-        wire(group, {flat}, [this](const conductor::StepEnd& end) { ended.set_value(end); }, decision) {}
+        wire(group, {flat}, [this](const conductor::StepEnd& end) { ended.set_value(end); },
+             {.decision = decision}) {}
 
   conductor::StepEnd run(Collective op, Payload payload, Range chunk = kWholeBucket) {
     ended = {};
@@ -149,7 +150,7 @@ TEST(BucketWire, CarriesTheDecisionOfRank0) {
     rank.decision.buffer.data()[kDecisionBytes - 1] = static_cast<std::byte>(r == 0 ? 17 : 0);
     EXPECT_FALSE(rank.run(Collective::broadcast, Payload::decision).error);
     EXPECT_EQ(rank.decision.buffer.data()[kDecisionBytes - 1], static_cast<std::byte>(17));
-    BucketWire without(rank.group, {rank.flat}, [](const conductor::StepEnd&) {});
+    BucketWire without(rank.group, {rank.flat}, [](const conductor::StepEnd&) {}, {});
     EXPECT_THROW(
         without.start({}, {.work = Communicate{Collective::broadcast, Payload::decision}, .lane = 0}),
         ScheduleError);

@@ -66,7 +66,8 @@ bool SparseBucket::worthwhile(std::int64_t bytes, std::int64_t rows, int ranks) 
   return ranks > 1 && rows > 1 && most_rows(bytes, rows, ranks) > 0;
 }
 
-SparseBucket::SparseBucket(const View& gradients, const Tensor& tensor, const Group& group, Chosen chosen)
+SparseBucket::SparseBucket(const View& gradients, const Tensor& tensor, const Group& group, Chosen chosen,
+                           std::unique_ptr<HostCopy> copy)
     : gradients_(gradients),
       tensor_(tensor),
       row_bytes_(row_bytes_of(gradients, tensor)),
@@ -74,6 +75,7 @@ SparseBucket::SparseBucket(const View& gradients, const Tensor& tensor, const Gr
       ranks_(group.size()),
       most_(most_rows(tensor.elements.size() * size_of(gradients.dtype), tensor.rows, ranks_)),
       chosen_(std::move(chosen)),
+      copy_(std::move(copy)),
       counts_(group.allocate(ranks_ * os::kCacheLineBytes)),
       payloads_(group.allocate(ranks_ * part_bytes(most_, row_bytes_))) {}
 
@@ -97,8 +99,20 @@ std::byte* SparseBucket::values_of(int rank) const {
 bool SparseBucket::carries(const Request& request) const {
   const bool reduces =
       request.collective == Collective::reduce_scatter || request.collective == Collective::all_reduce;
-  return reduces && request.view.buffer.data() == gradients_.buffer.data() &&
-         request.view.offset_bytes == gradients_.offset_bytes && request.view.count == gradients_.count;
+  const bool of_gradients =
+      copy_ ? request.view.buffer.on_device() : request.view.buffer.data() == gradients_.buffer.data();
+  return reduces && of_gradients && request.view.offset_bytes == gradients_.offset_bytes &&
+         request.view.count == gradients_.count;
+}
+
+bool SparseBucket::stays_on_device() {
+  if (!copy_) return false;
+  if (rest_ > 0) {
+    --rest_;
+    return true;
+  }
+  copy_->follow();
+  return false;
 }
 
 bool SparseBucket::is_marked_unused() const {
@@ -110,9 +124,13 @@ bool SparseBucket::is_marked_unused() const {
 
 Request SparseBucket::begin(const Request& reduction) {
   reduction_ = reduction;
+  reduction_.view = gradients_;
   mine_.clear();
   std::int64_t count = kUnused;
-  if (!is_marked_unused()) {
+  if (copy_) {
+    mine_ = copy_->take_rows(tensor_, most_);
+    count = static_cast<std::int64_t>(mine_.size());
+  } else if (!is_marked_unused()) {
     for (std::int64_t row = 0; row < tensor_.rows && static_cast<std::int64_t>(mine_.size()) <= most_; ++row)
       if (!is_zero(row_at(row), row_bytes_)) mine_.push_back(static_cast<std::int32_t>(row));
     count = static_cast<std::int64_t>(mine_.size());
@@ -132,7 +150,11 @@ std::optional<Request> SparseBucket::next() {
            .rows = room_,
            .share = static_cast<double>(bytes) /
                     static_cast<double>(tensor_.elements.size() * size_of(gradients_.dtype))});
-  if (!as_rows_) return reduction_;
+  if (!as_rows_) {
+    rest_ = kRest;
+    if (copy_) copy_->take();
+    return reduction_;
+  }
   if (room_ == 0) return std::nullopt;
   pack();
   return Request{.collective = Collective::all_gather,
@@ -151,19 +173,23 @@ void SparseBucket::pack() {
 }
 
 void SparseBucket::end() {
-  if (!as_rows_) return;
+  if (!as_rows_) {
+    if (copy_) copy_->give();
+    return;
+  }
   const Range result = reduction_.collective == Collective::all_reduce
                            ? Range{0, gradients_.count}
                            : shard_of(gradients_.count, gradients_.dtype, ranks_, rank_);
-  add_up(intersection(result, tensor_.elements));
+  const std::vector<std::int32_t> rows = add_up(intersection(result, tensor_.elements));
+  if (copy_) copy_->give_rows(tensor_, rows);
 }
 
-void SparseBucket::add_up(const Range& range) {
+std::vector<std::int32_t> SparseBucket::add_up(const Range& range) {
   const std::int64_t size = size_of(gradients_.dtype), width = row_bytes_ / size;
   const auto is_unused = [&](int rank) { return count_of(rank) == kUnused; };
   bool all_unused = true;
   for (int rank = 0; rank < ranks_; ++rank) all_unused = all_unused && is_unused(rank);
-  if (all_unused || range.empty()) return;
+  if (all_unused || range.empty()) return {};
   // What no rank has is the sum of zeros, of which one at least is +0.0.
   if (is_unused(rank_))
     std::memset(gradients_.buffer.data() + gradients_.offset_bytes + range.begin * size, 0,
@@ -173,12 +199,13 @@ void SparseBucket::add_up(const Range& range) {
       unused = negative_zeros(row_bytes_, gradients_.dtype);
   std::vector<std::int64_t> at(static_cast<std::size_t>(ranks_));  // the next of each rank's rows
   std::vector<const std::byte*> sources(at.size());
+  std::vector<std::int32_t> added;
   for (;;) {
     constexpr std::int32_t kNone = std::numeric_limits<std::int32_t>::max();
     std::int32_t row = kNone;
     for (int rank = 0; rank < ranks_; ++rank)
       if (at[rank] < count_of(rank)) row = std::min(row, numbers_of(rank)[at[rank]]);
-    if (row == kNone) return;
+    if (row == kNone) return added;
     const std::int64_t begin = tensor_.elements.begin + row * width;
     const Range part = intersection(range, {begin, begin + width});
     const std::int64_t skipped = part.empty() ? 0 : (part.begin - begin) * size;
@@ -188,9 +215,10 @@ void SparseBucket::add_up(const Range& range) {
         source = values_of(rank) + at[rank]++ * row_bytes_;
       sources[rank] = source + skipped;
     }
-    if (!part.empty())
-      comm::reduce(gradients_.dtype, reduction_.reduction, sources,
-                   gradients_.buffer.data() + gradients_.offset_bytes + part.begin * size, part.size());
+    if (part.empty()) continue;
+    added.push_back(row);
+    comm::reduce(gradients_.dtype, reduction_.reduction, sources,
+                 gradients_.buffer.data() + gradients_.offset_bytes + part.begin * size, part.size());
   }
 }
 

@@ -3,11 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "dear/base/vocabulary/range.h"
 #include "dear/comm/group/group.h"
+#include "dear/train/buckets/on_device.h"
 
 namespace dear::buckets {
 
@@ -21,14 +23,14 @@ namespace dear::buckets {
 // A row counts as one that is not zero where a bit of it is set. A gradient of -0.0 in all elements is that
 // of a rank that did not use the parameter ([Note: unused parameters]): it has a count of its own, and no
 // rows.
+//
+// On a device rows are found there, and no others are copied. A dense reduction from the host is slow, so
+// after one the gradient stays on the device for kRest steps, before its rows are looked at again.
 
 // The bucket of one tensor, in blocks of its memory that are called rows. One reduction at a time.
 class SparseBucket {
  public:
-  struct Tensor {
-    Range elements;         // of the bucket's flat buffer
-    std::int64_t rows = 1;  // a divisor of the elements
-  };
+  using Tensor = RowsOfTensor;
   struct Choice {
     bool as_rows = false;
     std::int64_t rows = 0;  // the most of a rank; when too many, so many as were looked at
@@ -37,13 +39,21 @@ class SparseBucket {
   // Is told each choice, on the group's thread, and must not throw.
   using Chosen = std::function<void(const Choice& choice)>;
 
-  // `gradients`: of the whole bucket. Allocates on the group: all ranks together, in the same order.
-  SparseBucket(const View& gradients, const Tensor& tensor, const Group& group, Chosen chosen);
+  static constexpr int kRest = 15;  // steps
+  // `gradients`: of the whole bucket, in memory of the group. On a device they are `copy`, from where rows
+  // are taken, and to where the result is given. Allocates on the group: all ranks together, in the same
+  // order.
+  SparseBucket(const View& gradients, const Tensor& tensor, const Group& group, Chosen chosen,
+               std::unique_ptr<HostCopy> copy = nullptr);
   // Whether rows could ever be less to send: without that, no bucket is to be made. `bytes`: of the tensor.
   static bool worthwhile(std::int64_t bytes, std::int64_t rows, int ranks);
 
   // Whether the request is a reduction of all of the bucket.
   [[nodiscard]] bool carries(const Request& request) const;
+  // On a device, before begin(), on the program's thread: whether the reduction stays there this time. If
+  // not, what the program has enqueued comes before the rows are looked at.
+  [[nodiscard]] bool stays_on_device();
+  [[nodiscard]] bool on_device() const { return copy_ != nullptr; }
   // Finds this rank's rows, and returns the request that comes before the reduction.
   [[nodiscard]] Request begin(const Request& reduction);
   // When that has ended, on the group's thread: what is left to be sent, if anything.
@@ -60,7 +70,8 @@ class SparseBucket {
   [[nodiscard]] std::byte* values_of(int rank) const;
   [[nodiscard]] bool is_marked_unused() const;
   void pack();
-  void add_up(const Range& range);
+  // Returns the rows that a rank has.
+  std::vector<std::int32_t> add_up(const Range& range);
 
   const View gradients_;
   const Tensor tensor_;
@@ -68,11 +79,13 @@ class SparseBucket {
   const int rank_, ranks_;
   const std::int64_t most_;  // rows of one rank that travel as rows
   const Chosen chosen_;
+  const std::unique_ptr<HostCopy> copy_;
   Buffer counts_, payloads_;
   std::vector<std::int32_t> mine_;  // numbers of this rank's rows, ascending
   Request reduction_{};
   std::int64_t room_ = 0;  // rows that each rank's part of the payloads has room for
   bool as_rows_ = false;
+  int rest_ = 0;  // steps that the gradient stays on the device
 };
 
 }  // namespace dear::buckets

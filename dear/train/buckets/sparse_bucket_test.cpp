@@ -90,7 +90,7 @@ std::vector<Result> reduce(Collective collective, const Shape& shape, const std:
               SparseBucket::Tensor{.elements = {shape.offset, shape.offset + elements}, .rows = kRows}, group,
               [&](const SparseBucket::Choice& choice) { result.choice = choice; });
         std::promise<conductor::StepEnd> ended;
-        BucketWire wire(group, {flat}, [&](const conductor::StepEnd& end) { ended.set_value(end); });
+        BucketWire wire(group, {flat}, [&](const conductor::StepEnd& end) { ended.set_value(end); }, {});
         std::memcpy(gradients.buffer.data() + shape.offset * size, mine.data(), mine.size());
         wire.start({.step = 0, .iteration = 0},
                    {.work = Communicate{collective, Payload::gradients, 0, kWholeBucket}, .lane = 0});

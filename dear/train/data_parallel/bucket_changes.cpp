@@ -109,8 +109,8 @@ std::optional<BucketChanges::Change> BucketChanges::step_ended(Engine& engine, s
 }
 
 void BucketChanges::stop(Engine& engine) {
-  if (engine.streams() != nullptr) engine.streams()->synchronize();
   engine.conductor().synchronize();
+  if (engine.streams() != nullptr) engine.streams()->synchronize();
 }
 
 Link BucketChanges::measure_link(Engine& engine) {

@@ -94,7 +94,8 @@ struct DataParallelOptions {
   // For a model on a device with streams, such as a GPU: its collectives
   // (train/streams/stream_collectives.h), over the ranks of the group, which tell each other the rest in
   // memory of the hosts. Collectives and updates are enqueued on a stream of the device, and the host waits
-  // for nothing: docs/internals/training.md says what is not there, and is refused. Buckets are those that
+  // for nothing, but for gradients that travel encoded or as rows: those go by way of its memory, over the
+  // group. docs/internals/training.md says what is not there, and is refused. Buckets are those that
   // `buckets` begins with, until regroup(). A parameter without a gradient on any rank counts as one whose
   // gradient is zero.
   std::shared_ptr<StreamCollectives> streams{};

@@ -53,8 +53,7 @@ std::unique_ptr<Engine> Engines::make_engine(const View& decision) {
                       .hooks = &own_.monitoring_.hooks(),
                       .iterations = own_.record_.commits(own_.engine_.get()),
                       .check_parameters = own_.options_.check_parameters,
-                      .sparse = own_.options_.sparse_rows && !own_.on_streams() ? own_.layers_.sparse
-                                                                                : std::vector<bool>(),
+                      .sparse = own_.options_.sparse_rows ? own_.layers_.sparse : std::vector<bool>(),
                       .sparse_gradients = &own_.record_.sparse(),
                       .collectives = own_.on_streams() ? own_.options_.streams : nullptr,
                       .without_guard = own_.without_guard_});

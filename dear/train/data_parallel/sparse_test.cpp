@@ -11,6 +11,7 @@
 #include <torch/utils.h>
 
 #include "dear/train/data_parallel/join.h"
+#include "dear/train/data_parallel/testing/host_collectives.h"
 #include "dear/train/data_parallel/testing/ranks.h"
 #include "dear/train/data_parallel/watch.h"
 
@@ -133,6 +134,25 @@ TEST_P(SparseGradients, AreReducedAsRowsWithTheBitsOfDenseOnes) {
       EXPECT_EQ(found.statistics.sparse_as_rows, kSteps - 1);
       EXPECT_LT(found.statistics.bytes, expected.statistics.bytes);
       EXPECT_GT(found.memory.compression, 0);
+    });
+  }
+}
+
+// On a device rows travel from the host; after a step in which they are too many the gradient stays there.
+TEST(SparseGradients, OnADeviceAreReducedAsRowsWithTheBitsOfDenseOnes) {
+  for (const char* policy : {"dear", "wfbp"}) {
+    run_all(2, [&](int, const Group& group) {
+      DataParallelOptions options{.buckets = given(Fusion::parse("layer"))};
+      options.streams = std::make_shared<train::testing::HostCollectives>(group);
+      DataParallelOptions dense = options;
+      dense.sparse_rows = false;
+      const Case one{.policy = policy};
+      const Trained expected = train(one, group.duplicate(), dense);
+      const Trained found = train(one, group.duplicate(), options);
+      EXPECT_EQ(found.digest, expected.digest);
+      EXPECT_EQ(found.statistics.sparse_made_dense, 1);
+      EXPECT_EQ(found.statistics.sparse_as_rows, 3);  // those before step 4, but the one that says so
+      EXPECT_LT(found.statistics.bytes, expected.statistics.bytes);
     });
   }
 }

@@ -233,7 +233,7 @@ void Trainer::step_unless(const torch::Tensor& nonfinite, const torch::Tensor& i
 }
 
 void Trainer::update_by_program() {
-  on_streams() ? engine_->streams()->await_all() : waits.wait_for_all();
+  waits.order_all();
   engine_->give_gradients_to_program();
   optimizer_->step();
   engine_->take_gradients_back();

@@ -1,7 +1,7 @@
 // [Note: on streams] Buckets lie in memory of the device; collectives and updates are enqueued on the
-// communication stream, in the gradient's hook and in step(), and have ended then
-// (LaneExecutor::ends_at_start). Whoever would wait for the conductor makes its current stream wait for the
-// bucket. docs/internals/training.md has the rest.
+// communication stream, in the gradient's hook and in step(), and have ended then (Started::done), but for
+// what the host must see ([Note: buckets on a device]). Whoever would wait for the conductor makes its
+// current stream wait for the bucket. docs/internals/training.md has the rest.
 
 #include "dear/train/data_parallel/stream_training.h"
 
@@ -47,7 +47,6 @@ void StreamTraining::require_usable(const Trainer& own, const ModelScan& scanned
                     options.streams->size(), options.streams->rank(), own.group_.size(), own.group_.rank()));
   if (own.updates_in_backward_) refuse("policy dear-eager");
   if (options.one_copy) refuse("one_copy");
-  if (options.compression) refuse("compression");
   if (options.stochastic_rounding) refuse("stochastic_rounding");
   if (options.check_gradients != GradientCheck::none) refuse("check_gradients");
   if (options.check_parameters) refuse("check_parameters");

@@ -154,7 +154,7 @@ void Trainer::synchronize() {
 void Trainer::wait() {
   throw_if_failed();
   if (!engine_) return;
-  engine_->streams() ? engine_->streams()->await_all() : waits.wait_for_all();
+  waits.order_all();
 }
 
 // One under which a program that reads a gradient after the backward pass finds the mean; updates in the

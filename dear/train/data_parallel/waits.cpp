@@ -20,8 +20,7 @@ void Waits::await_last_step() {
   }
 }
 
-void Waits::wait_for_all() {
-  if (own_.engine_->streams()) own_.engine_->streams()->synchronize();
+void Waits::wait_for_steps() {
   try {
     own_.engine_->conductor().synchronize();
   } catch (const MismatchError&) {
@@ -29,12 +28,22 @@ void Waits::wait_for_all() {
   }
 }
 
+void Waits::wait_for_all() {
+  wait_for_steps();
+  if (own_.engine_->streams()) own_.engine_->streams()->synchronize();
+}
+
+void Waits::order_all() {
+  wait_for_steps();
+  if (own_.engine_->streams()) own_.engine_->streams()->await_all();
+}
+
 void Waits::follow_program() {
   if (own_.engine_->streams()) own_.engine_->streams()->follow(streams::Guard::after_program);
 }
 
 bool Waits::nothing_to_await() {
-  return own_.engine_->streams() ? own_.engine_->streams()->idle() : own_.engine_->conductor().idle();
+  return own_.engine_->conductor().idle() && (!own_.engine_->streams() || own_.engine_->streams()->idle());
 }
 
 void Waits::blocking(const std::function<void()>& wait) const {
@@ -51,15 +60,17 @@ void Waits::wait_for(Engine& engine, const Engine::Storage& storage) const {
   const auto before = programs_thread() || torch::autograd::get_current_graph_task_id() >= 0
                           ? conductor::Conductor::Before::refuse
                           : conductor::Conductor::Before::wait;
-  if (streams::BucketStreams* streams = engine.streams()) {
-    streams->await(storage.bucket, storage.kind == Engine::Kind::parameters ? streams::Part::parameters
-                                                                            : streams::Part::gradients);
-  } else if (storage.kind == Engine::Kind::parameters) {
+  const bool of_parameters = storage.kind == Engine::Kind::parameters;
+  if (!engine.uses_group(storage.bucket)) {
+    // All that was started is on its stream.
+  } else if (of_parameters) {
     if (!conductor.parameters_whole(storage.bucket))
       blocking([&] { conductor.wait_parameters(storage.bucket, before); });
   } else if (!conductor.gradients_free(storage.bucket)) {
     blocking([&] { conductor.wait_gradients(storage.bucket, before); });
   }
+  if (streams::BucketStreams* streams = engine.streams())
+    streams->await(storage.bucket, of_parameters ? streams::Part::parameters : streams::Part::gradients);
 }
 
 }  // namespace dear::train

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "dear/train/optim/torch_types.h"
+#include "dear/train/streams/bucket_queue.h"
 
 namespace dear::train {
 namespace {
@@ -49,7 +50,10 @@ BucketStorage::BucketStorage(const at::Device& device, buckets::BucketLayout lay
                                torch::dtype(optim::scalar_type_of(layout_.dtype)).device(device))),
       gradients_(torch::zeros({layout_.elements}, parameters_.options())),
       parameter_data_(parameters_.const_data_ptr()),
-      gradient_data_(gradients_.const_data_ptr()) {}
+      gradient_data_(gradients_.const_data_ptr()) {
+  parameter_buffer_ = streams::device_buffer(parameters_);
+  gradient_buffer_ = streams::device_buffer(gradients_);
+}
 
 // Shares the bucket's memory without being a view of it to autograd, so that a program may do with it what it
 // may do with a gradient of its own: detach_(), as zero_grad(false) does.
@@ -223,7 +227,7 @@ std::int64_t BucketStorage::incoming_bytes() const {
 }
 
 void BucketStorage::zero_gradients(const Range& range) {
-  if (gradient_buffer_.bytes() == 0) {
+  if (gradient_buffer_.on_device()) {
     gradients_.narrow(0, range.begin, range.size()).zero_();
     return;
   }

@@ -60,7 +60,7 @@ class BucketStorage {
   void mark_unused(std::size_t index);
 
   [[nodiscard]] const buckets::BucketLayout& layout() const { return layout_; }
-  [[nodiscard]] buckets::BucketWire::Flat flat() const;  // not of a device
+  [[nodiscard]] buckets::BucketWire::Flat flat() const;
   [[nodiscard]] const torch::Tensor& parameters() const { return parameters_; }
   [[nodiscard]] const torch::Tensor& gradients() const { return gradients_; }
   // Identities of the two memories, as an operator's inputs show them.
@@ -86,7 +86,7 @@ class BucketStorage {
   Copies copies_;
   std::vector<Range> own_;                       // by part
   std::vector<std::vector<Incoming>> incoming_;  // by part
-  Buffer parameter_buffer_, gradient_buffer_;    // empty on a device
+  Buffer parameter_buffer_, gradient_buffer_;
   torch::Tensor parameters_, gradients_;
   const void *parameter_data_ = nullptr, *gradient_data_ = nullptr;
 };

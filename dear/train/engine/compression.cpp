@@ -21,9 +21,15 @@ std::vector<std::int64_t> Engine::rows_of_tensors(const std::vector<std::size_t>
   return rows;
 }
 
+std::unique_ptr<streams::FlatHostCopy> Engine::copy_to_host(const torch::Tensor& vector, View& view) {
+  view.buffer = group_.allocate(view.count * size_of(view.dtype));
+  return std::make_unique<streams::FlatHostCopy>(vector, view, *streams_);
+}
+
 std::shared_ptr<buckets::EncodedBucket> Engine::make_encoded(const BucketStorage& bucket,
-                                                             const std::vector<std::int64_t>& rows) const {
+                                                             const std::vector<std::int64_t>& rows) {
   const buckets::BucketLayout& layout = bucket.layout();
+  HostCopies& copies = copies_.emplace_back();
   if (!compression_ || layout.encoded_elements == 0) return nullptr;
   std::vector<buckets::EncodedTensor> tensors;
   for (const buckets::TensorPlacement& placement : layout.placements)
@@ -31,7 +37,12 @@ std::shared_ptr<buckets::EncodedBucket> Engine::make_encoded(const BucketStorage
       tensors.push_back({.range = {placement.offset, placement.offset + placement.elements},
                          .key = placement.tensor,
                          .rows = rows[placement.tensor]});
-  const buckets::BucketWire::Flat flat = bucket.flat();
+  buckets::BucketWire::Flat flat = bucket.flat();
+  if (streams_) {
+    copies.gradients = copy_to_host(bucket.gradients(), flat.gradients);
+    if (compression_->weight_decay > 0)
+      copies.parameters = copy_to_host(bucket.parameters(), flat.parameters);
+  }
   return std::make_shared<buckets::EncodedBucket>(
       *compression_, std::move(tensors),
       buckets::EncodedBucket::Flat{flat.parameters, flat.gradients, layout.encoded_elements}, group_);
@@ -41,7 +52,16 @@ void Engine::code(const Work& work) {
   const auto* encode = std::get_if<Encode>(&work);
   const BucketId bucket = encode != nullptr ? encode->bucket : std::get<Decode>(work).bucket;
   try {
-    encode != nullptr ? encoded_[bucket]->encode(encode->round) : encoded_[bucket]->decode(!drop_updates_);
+    const HostCopies& copies = copies_[bucket];
+    if (encode == nullptr) {
+      encoded_[bucket]->decode(!drop_updates_);
+      if (copies.gradients) copies.gradients->give();
+      return;
+    }
+    if (encode->round == 0)
+      for (const auto* copy : {&copies.gradients, &copies.parameters})
+        if (*copy) (*copy)->take();
+    encoded_[bucket]->encode(encode->round);
   } catch (const std::exception& error) {
     group_.abort(fmt::format("rank {} failed to {}: {}", group_.rank(), name_of(work), error.what()));
     throw;

@@ -123,11 +123,9 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
       runs.push_back(by_program_ ? decltype(runs)::value_type() : bucket.runs(part, vectors));
     }
     encoded_.push_back(make_encoded(bucket, rows));
-    if (!streams_) {
-      flats.push_back(bucket.flat());
-      flats.back().encoded = encoded_.back();
-      flats.back().sparse = make_sparse(bucket, parameters, order, options, group_);
-    }
+    flats.push_back(bucket.flat());
+    flats.back().encoded = encoded_.back();
+    flats.back().sparse = make_sparse(bucket, parameters, order, options, group_, streams_.get());
     if (!by_program_) storages_[bucket.parameter_storage()] = {id, Kind::parameters};
     storages_[bucket.gradient_storage()] = {id, Kind::gradients};
   }
@@ -153,25 +151,18 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
   optimizer_ = std::make_unique<optim::ShardedOptimizer>(
       by_program_ ? optim::make_no_twin() : optimizer.make_flat(), optimizer.parameter_groups().size(),
       std::move(runs), widening_, norms, std::move(sum_over_ranks));
-  conductor::LaneExecutor* network = nullptr;
-  if (streams_) {
-    stream_wire_ = std::make_unique<streams::StreamWire>(
-        options.collectives, *streams_, [this](const Communicate& work) { return vector_of(work); });
-    network = stream_wire_.get();
-  } else {
-    wire_ = std::make_unique<buckets::BucketWire>(
-        group_, std::move(flats), [this](const conductor::StepEnd& end) { conductor_->ended(end); },
-        options.decision);
-    network = wire_.get();
-  }
+  if (streams_) queue_ = std::make_unique<streams::BucketQueue>(options.collectives, *streams_);
+  wire_ = std::make_unique<buckets::BucketWire>(
+      group_, std::move(flats), [this](const conductor::StepEnd& end) { conductor_->ended(end); },
+      buckets::BucketWire::Options{.decision = options.decision, .device = queue_.get()});
   conductor_ = std::make_unique<conductor::Conductor>(
-      *schedule_, *network, update_executor_,
+      *schedule_, *wire_, update_executor_,
       [this](const Update& work) { update(work, conductor_->iteration() - 1); },
       conductor::Conductor::Options{
           .rank = group_.rank(), .timeout = group_.timeout(), .record = options.record});
   const auto lane_of = [&](LaneKind kind) -> std::unique_ptr<conductor::SerialLane> {
     const std::vector<Lane>& lanes = schedule_->lanes();
-    if (streams_ ||
+    if ((streams_ && kind == LaneKind::update) ||
         std::none_of(lanes.begin(), lanes.end(), [&](const Lane& lane) { return lane.kind == kind; }))
       return nullptr;
     return std::make_unique<conductor::SerialLane>([] {
@@ -254,9 +245,14 @@ void Engine::update_part(const Part& part, std::int64_t iteration) {
   if (check_parameters_ && !by_program_) require_finite_parameters(part, earlier_iterations_ + iteration);
 }
 
-void Engine::UpdateExecutor::start(Instance which, const Step& step) {
+conductor::Started Engine::UpdateExecutor::start(Instance which, const Step& step) {
   const auto* update = std::get_if<Update>(&step.work);
-  if (engine_.streams_) return engine_.update(std::get<Update>(step.work), which.iteration);
+  if (engine_.streams_ && update != nullptr) {
+    engine_.update(*update, which.iteration);
+    return conductor::Started::done;
+  }
+  if (const auto* encode = std::get_if<Encode>(&step.work); encode != nullptr && encode->round == 0)
+    if (const auto& copy = engine_.copies_[encode->bucket].gradients) copy->follow();
   conductor::SerialLane& lane = update != nullptr ? *engine_.update_lane_ : *engine_.codec_lane_;
   lane.post([this, which, work = step.work] {
     conductor::StepEnd end{.span = {which, now_seconds(), 0}};
@@ -269,6 +265,7 @@ void Engine::UpdateExecutor::start(Instance which, const Step& step) {
     end.span.end_seconds = now_seconds();
     engine_.conductor_->ended(end);
   });
+  return conductor::Started::under_way;
 }
 
 bool Engine::updates_ahead() const {

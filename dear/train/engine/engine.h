@@ -27,9 +27,10 @@
 #include "dear/train/model/model_scan.h"
 #include "dear/train/optim/reduced_gradients.h"
 #include "dear/train/optim/sharded_optimizer.h"
+#include "dear/train/streams/bucket_queue.h"
 #include "dear/train/streams/bucket_streams.h"
 #include "dear/train/streams/gradients_on_stream.h"
-#include "dear/train/streams/stream_wire.h"
+#include "dear/train/streams/host_copy.h"
 #include "dear/workload/layers/workload.h"
 
 namespace dear::train {
@@ -140,9 +141,9 @@ class Engine {
   [[nodiscard]] const Grouping& grouping() const { return *grouping_; }
   [[nodiscard]] const Schedule& schedule() const { return *schedule_; }
   [[nodiscard]] std::vector<std::int64_t> bucket_bytes() const;
-  [[nodiscard]] double sent_bytes() const {
-    return stream_wire_ ? stream_wire_->sent_bytes() : wire_->sent_bytes();
-  }
+  [[nodiscard]] double sent_bytes() const { return wire_->sent_bytes(); }
+  // Whether a step of the bucket may end after its start, so that whoever needs it waits for the conductor.
+  [[nodiscard]] bool uses_group(BucketId bucket) const { return wire_->uses_group(bucket); }
 
   // Says which gradients of a bucket on this rank are not finite: which elements of which tensor are NaN or
   // infinite, in words;
@@ -171,8 +172,7 @@ class Engine {
   class UpdateExecutor : public conductor::LaneExecutor {
    public:
     explicit UpdateExecutor(Engine& engine) : engine_(engine) {}
-    void start(Instance which, const Step& step) override;
-    [[nodiscard]] bool ends_at_start() const override { return engine_.streams_ != nullptr; }
+    conductor::Started start(Instance which, const Step& step) override;
 
    private:
     Engine& engine_;
@@ -181,7 +181,6 @@ class Engine {
   [[nodiscard]] Range own_range(const Part& part) const;    // that this rank updates
   void update(const Update& work, std::int64_t iteration);  // aborts the group when it throws
   void update_part(const Part& part, std::int64_t iteration);
-  [[nodiscard]] torch::Tensor vector_of(const Communicate& work) const;  // of a bucket's flat buffers
   [[nodiscard]] Range elements_of(const Communicate& work) const {
     return buckets::part_of(work.chunk, grouping_->buckets()[work.bucket].bytes,
                             buckets_[work.bucket].layout().elements, buckets_[work.bucket].layout().dtype,
@@ -194,9 +193,16 @@ class Engine {
   [[nodiscard]] std::vector<Place> held_places() const, counted_places() const;  // [Note: counted and held]
   void code(const Work& work);  // encodes or decodes; aborts the group when it throws
   [[nodiscard]] std::vector<std::int64_t> rows_of_tensors(const std::vector<std::size_t>& order) const;
+  // On a device: copies of an encoded bucket in memory of the group. None elsewhere.
+  struct HostCopies {
+    std::unique_ptr<streams::FlatHostCopy> gradients;
+    std::unique_ptr<streams::FlatHostCopy> parameters;  // where the compression reads them
+  };
   // The bucket's codec, where it travels encoded; all ranks together.
-  [[nodiscard]] std::shared_ptr<buckets::EncodedBucket> make_encoded(
-      const BucketStorage& bucket, const std::vector<std::int64_t>& rows) const;
+  [[nodiscard]] std::shared_ptr<buckets::EncodedBucket> make_encoded(const BucketStorage& bucket,
+                                                                     const std::vector<std::int64_t>& rows);
+  // Of a vector on a device, in memory of the group, which `view` becomes; all ranks together.
+  [[nodiscard]] std::unique_ptr<streams::FlatHostCopy> copy_to_host(const torch::Tensor& vector, View& view);
   void write_state(const std::vector<std::optional<OptimizerState>>& states);
   void remember_versions();
   // The type of the vectors that the optimiser keeps of a parameter.
@@ -234,11 +240,12 @@ class Engine {
   std::unordered_map<const void*, Storage> storages_;
   std::optional<Compression> compression_;
   std::vector<std::shared_ptr<buckets::EncodedBucket>> encoded_;  // by bucket; null for a dense one
+  std::vector<HostCopies> copies_;                                // by bucket, of those that are encoded
   std::unique_ptr<optim::ShardedOptimizer> optimizer_;
   std::optional<optim::ReducedGradients> reduced_;  // once they were asked for
   optim::TensorSet left_out_;                       // parameters
   std::unique_ptr<streams::BucketStreams> streams_;
-  std::unique_ptr<streams::StreamWire> stream_wire_;  // then there is no wire_
+  std::unique_ptr<streams::BucketQueue> queue_;  // of streams_
   std::atomic<bool> drop_updates_ = false;
   UpdateExecutor update_executor_{*this};
   std::unique_ptr<buckets::BucketWire> wire_;

@@ -54,25 +54,13 @@ optim::ReducedGradients Engine::find_reduced_gradients() const {
 
 optim::ReducedGradients& Engine::reduce_gradients() {
   conductor_->quiesce();
-  if (stream_wire_) {
-    stream_wire_->carry_out(*schedule_, conductor_->reductions_to_come());
-    return reduced_.emplace();
-  }
   wire_->carry_out(*schedule_, conductor_->reductions_to_come());
+  if (streams_) return reduced_.emplace();
   if (!reduced_) reduced_ = find_reduced_gradients();
   return *reduced_;
 }
 
-void Engine::gather_gradients() {
-  stream_wire_ ? stream_wire_->gather_reduced(*schedule_) : wire_->gather_reduced(*schedule_);
-}
-
-torch::Tensor Engine::vector_of(const Communicate& work) const {
-  const BucketStorage& bucket = buckets_[work.bucket];
-  const Range elements = elements_of(work);
-  const torch::Tensor& flat = work.payload == Payload::gradients ? bucket.gradients() : bucket.parameters();
-  return flat.narrow(0, elements.begin, elements.size());
-}
+void Engine::gather_gradients() { wire_->gather_reduced(*schedule_); }
 
 streams::GradientsOnStream Engine::gradients_on_stream() {
   const autograd::Unobserved unobserved;
@@ -82,7 +70,7 @@ streams::GradientsOnStream Engine::gradients_on_stream() {
       all.push_back({bucket, buckets_[bucket].gradients().narrow(0, elements.begin, elements.size())});
     return all;
   };
-  return {stream_wire_->collectives(), *streams_, vectors(counted_places()), vectors(held_places())};
+  return {queue_->collectives(), *streams_, vectors(counted_places()), vectors(held_places())};
 }
 
 void Engine::leave_out(optim::TensorSet parameters) {

@@ -53,7 +53,7 @@ struct EngineOptions {
   std::vector<bool> sparse{};
   buckets::SparseGradients* sparse_gradients = nullptr;
   // Collectives of the device on which the parameters lie, where they and updates are enqueued on a stream of
-  // it. Null for memory of the group. With it no one_copy, compression, decision or sparse rows.
+  // it. Null for memory of the group. With it no one_copy and no decision.
   std::shared_ptr<StreamCollectives> collectives{};
   streams::Guard without_guard = streams::Guard::none;
 };

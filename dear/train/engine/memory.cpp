@@ -23,7 +23,7 @@ MemoryReport Engine::memory() const {
   }
   for (const auto& encoded : encoded_)
     if (encoded) report.compression += encoded->bytes();
-  if (wire_) report.compression += wire_->rows_bytes();
+  report.compression += wire_->rows_bytes();
   const optim::ShardedOptimizer::Memory memory = optimizer_->memory();
   report.optimizer_state = memory.state;
   report.masters = memory.masters;

@@ -4,6 +4,7 @@
 #include "dear/train/buckets/sparse_gradients.h"
 #include "dear/train/engine/bucket_storage.h"
 #include "dear/train/model/model_scan.h"
+#include "dear/train/streams/host_copy.h"
 
 namespace dear::train {
 namespace {
@@ -38,7 +39,8 @@ Grouping set_sparse_apart(const Workload& workload, Grouping grouping, const std
 std::shared_ptr<buckets::SparseBucket> make_sparse(const BucketStorage& bucket,
                                                    const std::vector<TrainedParameter>& parameters,
                                                    const std::vector<std::size_t>& order,
-                                                   const EngineOptions& options, const Group& group) {
+                                                   const EngineOptions& options, const Group& group,
+                                                   streams::BucketStreams* streams) {
   const buckets::TensorPlacement& placement = bucket.layout().placements.front();
   const std::size_t index = order[placement.tensor];
   const TrainedParameter& parameter = parameters[index];
@@ -48,10 +50,17 @@ std::shared_ptr<buckets::SparseBucket> make_sparse(const BucketStorage& bucket,
   const buckets::SparseBucket::Tensor tensor{
       .elements = {placement.offset, placement.offset + placement.elements},
       .rows = parameter.tensor.size(0)};
+  View gradients = bucket.flat().gradients;
+  std::unique_ptr<streams::FlatHostCopy> copy;
+  if (streams != nullptr) {
+    gradients.buffer = group.allocate(gradients.count * size_of(gradients.dtype));
+    copy = std::make_unique<streams::FlatHostCopy>(bucket.gradients(), gradients, *streams);
+  }
   return std::make_shared<buckets::SparseBucket>(
-      bucket.flat().gradients, tensor, group,
+      gradients, tensor, group,
       [gradients = options.sparse_gradients, name = parameter.name, rows = tensor.rows](
-          const buckets::SparseBucket::Choice& choice) { gradients->chosen(name, rows, choice); });
+          const buckets::SparseBucket::Choice& choice) { gradients->chosen(name, rows, choice); },
+      std::move(copy));
 }
 
 }  // namespace dear::train

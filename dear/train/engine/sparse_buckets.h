@@ -19,11 +19,12 @@ struct TrainedParameter;
 Grouping set_sparse_apart(const Workload& workload, Grouping grouping, const std::vector<std::size_t>& order,
                           const EngineOptions& options, const std::vector<TrainedParameter>& parameters,
                           int ranks);
-// The exchange that reduces a bucket of sparse gradients; null for another bucket. Allocates on the group:
-// all ranks together.
+// The exchange that reduces a bucket of sparse gradients; null for another bucket. `streams`: of the device
+// on which the bucket lies; null elsewhere. Allocates on the group: all ranks together.
 std::shared_ptr<buckets::SparseBucket> make_sparse(const BucketStorage& bucket,
                                                    const std::vector<TrainedParameter>& parameters,
                                                    const std::vector<std::size_t>& order,
-                                                   const EngineOptions& options, const Group& group);
+                                                   const EngineOptions& options, const Group& group,
+                                                   streams::BucketStreams* streams);
 
 }  // namespace dear::train

@@ -75,7 +75,7 @@ Curvature::Curvature(Group group, methods::kfac::Job job, methods::kfac::Plan pl
       going_on(iteration_.graph, earlier_steps_), std::vector{iteration_.network},
       [this](Instance which) {
         start(which);
-        return conductor::GraphConductor::Started::under_way;
+        return conductor::Started::under_way;
       },
       conductor::GraphConductor::Options{
           .rank = group_.rank(),

@@ -3,9 +3,8 @@
 #include <algorithm>
 
 #include <ATen/ops/zeros.h>
-#include <ATen/record_function.h>
-#include <c10/core/GradMode.h>
 
+#include "dear/train/streams/own_operators.h"
 #include "dear/train/streams/stream_clock.h"
 
 namespace dear::streams {
@@ -13,8 +12,7 @@ namespace dear::streams {
 std::vector<double> time_collectives(StreamCollectives& collectives, BucketStreams& streams,
                                      c10::Device device, const std::vector<std::int64_t>& elements) {
   constexpr int kRepetitions = 3;
-  const at::DisableRecordFunctionGuard unobserved;
-  const c10::AutoGradMode no_grad(false);
+  const OwnOperators own;
   std::vector<double> medians;
   for (const std::int64_t count : elements) {
     StreamClock clock(device);

@@ -7,22 +7,12 @@
 #include <ATen/ops/clone.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
-#include <ATen/record_function.h>
-#include <c10/core/GradMode.h>
+
+#include "dear/train/streams/own_operators.h"
 
 namespace dear::streams {
-namespace {
-
-// Operators of ours wait for nothing, and autograd does not record them.
-struct Ours {
-  at::DisableRecordFunctionGuard unobserved;
-  c10::AutoGradMode no_grad{false};
-};
-
-}  // namespace
-
 at::Tensor GradientsOnStream::clip(double max_norm, double type, bool keep_nonfinite) {
-  const Ours ours;
+  const OwnOperators own;
   at::Tensor norm;
   {
     const auto guard = streams_.on_communication();
@@ -45,7 +35,7 @@ at::Tensor GradientsOnStream::clip(double max_norm, double type, bool keep_nonfi
 }
 
 at::Tensor GradientsOnStream::nonfinite() {
-  const Ours ours;
+  const OwnOperators own;
   at::Tensor found;
   {
     const auto guard = streams_.on_communication();
@@ -62,25 +52,25 @@ at::Tensor GradientsOnStream::nonfinite() {
 
 void GradientsOnStream::scale(double factor) {
   if (factor == 1) return;
-  const Ours ours;
+  const OwnOperators own;
   const auto guard = streams_.on_communication();
   for (Vector& held : held_) held.gradients.mul_(factor);
   written();
 }
 
 void GradientsOnStream::clamp(double limit) {
-  const Ours ours;
+  const OwnOperators own;
   const auto guard = streams_.on_communication();
   for (Vector& held : held_) held.gradients.clamp_(-limit, limit);
   written();
 }
 
 void GradientsOnStream::scale(const at::Tensor& factor) {
-  const Ours ours;
-  const at::Tensor own = factor.clone();  // the program may change it in place
-  streams_.pass_to_communication(own);
+  const OwnOperators own;
+  const at::Tensor copy = factor.clone();  // the program may change it in place
+  streams_.pass_to_communication(copy);
   const auto guard = streams_.on_communication();
-  multiply(own);
+  multiply(copy);
 }
 
 // A factor of 16 bits would be too coarse.
