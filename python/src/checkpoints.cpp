@@ -29,10 +29,10 @@
 namespace dear::python {
 namespace {
 
-using checkpoint::EngineState;
 using checkpoint::Shards;
 using checkpoint::TensorSink;
-using checkpoint::TrainingState;
+using train::EngineState;
+using train::TrainingState;
 
 using archive::TensorRecord;
 using archive::Value;

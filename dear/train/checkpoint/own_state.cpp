@@ -47,7 +47,8 @@ void say_ranks(int saved, const Group& group, const CheckpointOptions& options) 
 }
 
 std::optional<CompressionStates> restore_this(const Value& of_rank, const Get& get,
-                                              const TrainingState& state, const CheckpointOptions& options) {
+                                              const train::TrainingState& state,
+                                              const CheckpointOptions& options) {
   set_random(stored_in(&of_rank, "random", get), options);
   const Value* compression = of_rank.find("compression");
   if (compression == nullptr || compression->get<Value::Dict>() == nullptr) return std::nullopt;
@@ -66,7 +67,8 @@ std::optional<CompressionStates> restore_this(const Value& of_rank, const Get& g
 
 // Rank 0 alone has the file: it tells all what there is, and sends each rank what is that rank's.
 std::optional<CompressionStates> restore_own(const Value* of_ranks, const archive::ZipReader* reader,
-                                             const TrainingState& state, const CheckpointOptions& options) {
+                                             const train::TrainingState& state,
+                                             const CheckpointOptions& options) {
   const Group& group = state.group();
   const std::string mine = of_ranks != nullptr ? archive::pickle(*of_ranks) : "";
   const std::string text = all_gather_text(group, mine).front();
@@ -108,7 +110,7 @@ std::optional<CompressionStates> restore_own(const Value* of_ranks, const archiv
       }
     }
   });
-  scatter(group, sent, own, bytes);
+  train::scatter(group, sent, own, bytes);
   return restore_this((*list)[static_cast<std::size_t>(group.rank())],
                       [&](const TensorRecord& record) { return by_key.at(record.key); }, state, options);
 }

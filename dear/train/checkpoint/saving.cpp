@@ -23,7 +23,7 @@ using archive::Value;
 // ---- sinks
 
 archive::TensorRecord TensorSink::add(const torch::Tensor& tensor) {
-  const torch::Tensor values = dense(tensor);
+  const torch::Tensor values = train::dense(tensor);
   const archive::TensorRecord record = checkpoint::describe(values, std::to_string(count_++));
   write("data/" + record.key, values);
   return record;
@@ -57,7 +57,7 @@ void CopySink::write_file(const std::string& path) const {
 
 // ---- what each rank has for itself
 
-OfRank own(TrainingState& state, RandomState random) {
+OfRank own(train::TrainingState& state, RandomState random) {
   OfRank mine;
   if (random == RandomState::of_each_rank) {
     at::Generator generator = at::detail::getDefaultCPUGenerator();
@@ -91,7 +91,7 @@ std::vector<torch::Tensor> gather(const Group& group, const torch::Tensor& mine)
 
 }  // namespace
 
-Value gather_of_ranks(const OfRank& mine, const TrainingState& state, const Store& store_defined) {
+Value gather_of_ranks(const OfRank& mine, const train::TrainingState& state, const Store& store_defined) {
   const auto store = [&](const torch::Tensor& values) {
     return values.defined() ? store_defined(values) : Value();
   };
@@ -150,7 +150,7 @@ void on_rank_0(const Group& group, const std::function<void()>& act) {
   });
 }
 
-void save_whole(TrainingState& state, RandomState random,
+void save_whole(train::TrainingState& state, RandomState random,
                 const std::function<std::shared_ptr<TensorSink>()>& make_sink, const Describe& describe) {
   const autograd::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
@@ -166,7 +166,7 @@ void save_whole(TrainingState& state, RandomState random,
     }
   };
   attempt([&] { sink = make_sink(); });
-  const EngineState::Outlines outlines = state.outlines();
+  const train::EngineState::Outlines outlines = state.outlines();
   StoredState vectors(outlines.size());
   state.visit(outlines, [&](std::size_t i, const std::string& name, const torch::Tensor& values) {
     attempt([&] { vectors[i].insert_or_assign(name, sink->add(values)); });

@@ -52,7 +52,7 @@ class Pieces {
 // elements; of buffers, which may be others on each rank, rank 0 saves all.
 class Manifest : public TensorSink {
  public:
-  Manifest(Pieces& pieces, const TrainingState& state) : pieces_(pieces), group_(state.group()) {
+  Manifest(Pieces& pieces, const train::TrainingState& state) : pieces_(pieces), group_(state.group()) {
     for (const Model::Named& buffer : state.model().buffers)
       of_rank_0_.insert(buffer.tensor.const_data_ptr());
   }
@@ -62,7 +62,7 @@ class Manifest : public TensorSink {
   void write(const std::string& name, const torch::Tensor& dense) override {
     Range own = shard_of(dense.numel(), DType::u8, group_.size(), group_.rank());
     if (of_rank_0_.contains(dense.const_data_ptr())) own = {0, group_.rank() == 0 ? dense.numel() : 0};
-    if (!own.empty()) pieces_.add(name, own.begin, flat_view(dense).narrow(0, own.begin, own.size()));
+    if (!own.empty()) pieces_.add(name, own.begin, train::flat_view(dense).narrow(0, own.begin, own.size()));
   }
   Pieces& pieces_;
   const Group& group_;
@@ -79,7 +79,8 @@ std::string new_name(const Group& group) {
   return all_gather_text(group, mine).front();
 }
 
-Value value_of(const std::optional<CompressionStates>& states, const TrainingState& state, TensorSink& sink) {
+Value value_of(const std::optional<CompressionStates>& states, const train::TrainingState& state,
+               TensorSink& sink) {
   if (!states) return {};
   Value parameters{Value::Dict()};
   for (const CompressionStateOfParameter& one : states->parameters) {
@@ -100,14 +101,14 @@ Value value_of(const std::optional<CompressionStates>& states, const TrainingSta
 
 }  // namespace
 
-Shard copy_shard(TrainingState& state, RandomState random, const Describe& describe) {
+Shard copy_shard(train::TrainingState& state, RandomState random, const Describe& describe) {
   const autograd::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   const Group& group = state.group();
   Shard shard{.copies = std::make_shared<CopySink>(),
               .file = archive::shard_name(new_name(group), group.rank(), group.size())};
   Pieces pieces(*shard.copies);
-  const EngineState::Outlines outlines = state.outlines();
+  const train::EngineState::Outlines outlines = state.outlines();
   // Vectors are described by their parameters: they are of its shape, in its memory order.
   StoredState vectors(outlines.size());
   for (std::size_t i = 0; i < outlines.size(); ++i) {
@@ -120,7 +121,7 @@ Shard copy_shard(TrainingState& state, RandomState random, const Describe& descr
       if (state.state_type(parameter.tensor.scalar_type()) == at::kFloat) record.storage = "FloatStorage";
     }
   }
-  state.visit_own([&](const EngineState::Piece& piece) {
+  state.visit_own([&](const train::EngineState::Piece& piece) {
     pieces.add("data/" + vector_key(piece.parameter, piece.vector), piece.begin, piece.values);
   });
   Manifest manifest(pieces, state);
@@ -199,7 +200,7 @@ bool Shards::is_small(const TensorRecord& record) const {
 
 torch::Tensor Shards::whole(const TensorRecord& record) const {
   torch::Tensor values = tensor(record);
-  if (!is_small(record)) share(group_, {values}, EngineState::Holder::spread);
+  if (!is_small(record)) train::share(group_, {values}, train::EngineState::Holder::spread);
   return values;
 }
 
@@ -211,7 +212,7 @@ bool Shards::has(const TensorRecord& record, const std::vector<std::int64_t>& st
          });
 }
 
-std::optional<CompressionStates> Shards::restore_this_rank(const TrainingState& state,
+std::optional<CompressionStates> Shards::restore_this_rank(const train::TrainingState& state,
                                                            const CheckpointOptions& options) {
   if (set_.saved_ranks() != group_.size()) {
     say_ranks(set_.saved_ranks(), group_, options);
@@ -231,26 +232,26 @@ std::optional<CompressionStates> Shards::restore_this_rank(const TrainingState& 
   return restore_this(set_.own(), get, state, options);
 }
 
-EngineState::Values values_of(const std::shared_ptr<Shards>& shards, const TrainingState& state,
-                              std::function<TensorRecord(std::size_t, const std::string&)> record_of) {
+train::EngineState::Values values_of(const std::shared_ptr<Shards>& shards, const train::TrainingState& state,
+                                     std::function<TensorRecord(std::size_t, const std::string&)> record_of) {
   std::vector<std::vector<std::int64_t>> strides;
   for (const train::TrainedParameter& parameter : state.trained()) strides.push_back(parameter.strides);
   return {.fetch = [=](std::size_t i, const std::string& name) { return shards->tensor(record_of(i, name)); },
-          .holder = EngineState::Holder::spread,
+          .holder = train::EngineState::Holder::spread,
           .has = [=, strides = std::move(strides)](
                      std::size_t i, const std::string& name,
                      const Range& elements) { return shards->has(record_of(i, name), strides[i], elements); },
           .forget = [=](std::size_t i, const std::string& name) { shards->forget(record_of(i, name)); }};
 }
 
-Position load_shards(TrainingState& state, const std::shared_ptr<Shards>& shards,
+Position load_shards(train::TrainingState& state, const std::shared_ptr<Shards>& shards,
                      const CheckpointOptions& options) {
   std::shared_ptr<const File> file;
   agreement::check_together(state.group(), [&] { file = std::make_shared<const File>(state, shards); });
   std::optional<CompressionStates> compression = shards->restore_this_rank(state, options);
   const Contents contents = file->contents();
   state.set_model([&](const std::string& name) { return file->model_value(name); },
-                  EngineState::Holder::spread);
+                  train::EngineState::Holder::spread);
   for (const TensorRecord& record : archive::records_in(shards->value().at("model", shards->path())))
     shards->forget(record);
   state.optimizer().set_group_options(contents.options);
@@ -259,7 +260,7 @@ Position load_shards(TrainingState& state, const std::shared_ptr<Shards>& shards
        .values = values_of(shards, state,
                            [file](std::size_t i, const std::string& name) { return file->record(i, name); }),
        .compression = std::move(compression)});
-  restore_parts(shards.get(), EngineState::Holder::spread, state.group(), options);
+  restore_parts(shards.get(), train::EngineState::Holder::spread, state.group(), options);
   return contents.position;
 }
 

@@ -23,7 +23,7 @@ struct Shard {
   std::string file;
 };
 // All ranks together. `describe`: the pickle of a file with all of the checkpoint.
-Shard copy_shard(TrainingState& state, RandomState random, const Describe& describe);
+Shard copy_shard(train::TrainingState& state, RandomState random, const Describe& describe);
 // Shards that were saved together, as one checkpoint, of which each rank has read some: see ShardSet.
 class Shards : public Source {
  public:
@@ -46,7 +46,7 @@ class Shards : public Source {
 
   // Puts back what this rank has saved for itself; all ranks together. Where there are other ranks, nothing,
   // which is said.
-  [[nodiscard]] std::optional<CompressionStates> restore_this_rank(const TrainingState& state,
+  [[nodiscard]] std::optional<CompressionStates> restore_this_rank(const train::TrainingState& state,
                                                                    const CheckpointOptions& options);
 
  private:
@@ -56,11 +56,11 @@ class Shards : public Source {
 };
 
 // Puts them into the training; all ranks together. Errors as of load_checkpoint().
-Position load_shards(TrainingState& state, const std::shared_ptr<Shards>& shards,
+Position load_shards(train::TrainingState& state, const std::shared_ptr<Shards>& shards,
                      const CheckpointOptions& options);
 // The vectors of the optimiser, whose records `record_of` names, from the shards.
-EngineState::Values values_of(
-    const std::shared_ptr<Shards>& shards, const TrainingState& state,
+train::EngineState::Values values_of(
+    const std::shared_ptr<Shards>& shards, const train::TrainingState& state,
     std::function<archive::TensorRecord(std::size_t, const std::string&)> record_of);
 
 }  // namespace dear::checkpoint
