@@ -168,9 +168,7 @@ void TrainingState::set_model(const Value& value, EngineState::Holder holder) {
   std::vector<torch::Tensor> written;
   std::vector<std::pair<torch::Tensor, torch::Tensor>> replaced;
   const auto set = [&](const Model::Named& one, bool replace) {
-    const torch::Tensor into =
-        replace ? torch::empty_strided(one.tensor.sizes(), one.tensor.strides(), one.tensor.dtype())
-                : one.tensor.detach();
+    const torch::Tensor into = replace ? one.tensor.detach().clone() : one.tensor.detach();
     const torch::Tensor values = own ? value(one.name) : torch::Tensor();
     if (values.defined()) into.copy_(values);
     if (values.defined() || holder != EngineState::Holder::spread) written.push_back(into);
