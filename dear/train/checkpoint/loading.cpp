@@ -10,6 +10,7 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/printable.h"
 #include "dear/comm/group/exchange.h"
+#include "dear/train/checkpoint/own_state.h"
 #include "dear/train/checkpoint/parts.h"
 #include "dear/train/checkpoint/saving.h"
 #include "dear/train/checkpoint/stored.h"
@@ -269,8 +270,9 @@ Position load_whole(train::TrainingState& state, const std::string& path, const 
   state.optimizer().set_group_options(contents.options);
   // Before the rest: gcc 12 destroys the members of an aggregate twice where the initialiser of a later one
   // throws.
-  std::optional<CompressionStates> compression = restore_own(
-      source ? source->value().find("ranks") : nullptr, source ? &source->reader() : nullptr, state, options);
+  std::optional<CompressionStates> compression =
+      restore_own(source ? source->value().find("ranks") : nullptr, source ? &source->reader() : nullptr,
+                  path, state, options);
   state.set_optimizer(
       {.outlines = contents.outlines,
        .values = {.fetch = [file](std::size_t parameter,

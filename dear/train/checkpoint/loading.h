@@ -82,18 +82,4 @@ class File {
 // Puts the file into the training; all ranks together, rank 0 reads. See load_checkpoint().
 Position load_whole(train::TrainingState& state, const std::string& path, const CheckpointOptions& options);
 
-// Of the ranks' own part of a file (see gather_of_ranks()): puts this rank's generator back, and returns what
-// compression remembers for this rank. Where the file has other ranks than the training: nothing, which is
-// said. All ranks together; `of_ranks` and `reader` count on rank 0.
-std::optional<CompressionStates> restore_own(const archive::Value* of_ranks, const archive::ZipReader* reader,
-                                             const train::TrainingState& state,
-                                             const CheckpointOptions& options);
-// Puts back what this rank has read itself, as restore_own() does. `get` returns a tensor of the file.
-using Get = std::function<torch::Tensor(const archive::TensorRecord& record)>;
-std::optional<CompressionStates> restore_this(const archive::Value& of_rank, const Get& get,
-                                              const train::TrainingState& state,
-                                              const CheckpointOptions& options);
-// Says on rank 0 what is not put back on another number of ranks.
-void say_ranks(int saved, const Group& group, const CheckpointOptions& options);
-
 }  // namespace dear::checkpoint

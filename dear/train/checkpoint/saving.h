@@ -2,7 +2,7 @@
 
 #include <functional>
 #include <map>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -55,17 +55,6 @@ class CopySink : public TensorSink {
   std::vector<std::pair<std::string, std::string>> texts_;
   std::string pickle_;
 };
-
-// The state of one rank alone.
-struct OfRank {
-  torch::Tensor random;  // the state of libtorch's generator; undefined where it is not saved
-  std::optional<CompressionStates> compression;
-};
-OfRank own(train::TrainingState& state, RandomState random);
-// Every rank's, as a value that holds what `store` returns of each tensor. All ranks together, one parameter
-// at a time.
-using Store = std::function<archive::Value(const torch::Tensor& values)>;
-archive::Value gather_of_ranks(const OfRank& mine, const train::TrainingState& state, const Store& store);
 
 // Tensors that are saved beside model and optimiser, by name of the part and of the tensor.
 using PartTensors = std::map<std::string, std::map<std::string, torch::Tensor>>;

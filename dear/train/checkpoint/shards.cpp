@@ -17,6 +17,7 @@
 #include "dear/comm/agreement/control_plane.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/train/autograd/operator_observer.h"
+#include "dear/train/checkpoint/own_state.h"
 #include "dear/train/checkpoint/parts.h"
 #include "dear/train/checkpoint/stored.h"
 #include "dear/train/engine/sharing.h"
@@ -79,26 +80,6 @@ std::string new_name(const Group& group) {
   return all_gather_text(group, mine).front();
 }
 
-Value value_of(const std::optional<CompressionStates>& states, const train::TrainingState& state,
-               TensorSink& sink) {
-  if (!states) return {};
-  Value parameters{Value::Dict()};
-  for (const CompressionStateOfParameter& one : states->parameters) {
-    for (const train::TrainedParameter& parameter : state.trained()) {
-      if (!parameter.tensor.is_same(one.parameter)) continue;
-      Value of_parameter{Value::Dict()};
-      for (const auto& [name, values] : {std::pair("residual", one.residual),
-                                         std::pair("momentum", one.momentum), std::pair("codec", one.codec)})
-        if (values.defined()) of_parameter.set(name, sink.add(values));
-      parameters.set(parameter.name, std::move(of_parameter));
-    }
-  }
-  Value value;
-  value.set("step", states->step);
-  value.set("parameters", std::move(parameters));
-  return value;
-}
-
 }  // namespace
 
 Shard copy_shard(train::TrainingState& state, RandomState random, const Describe& describe) {
@@ -126,10 +107,7 @@ Shard copy_shard(train::TrainingState& state, RandomState random, const Describe
   });
   Manifest manifest(pieces, state);
   const std::string whole = describe(manifest, outlines, vectors, Value());
-  const OfRank mine = own(state, random);
-  Value file;
-  file.set("random", mine.random.defined() ? Value(shard.copies->add(mine.random)) : Value());
-  file.set("compression", value_of(mine.compression, state, *shard.copies));
+  Value file = own_state(state, random, *shard.copies);
   file.set("pieces", pieces.take());
   shard.copies->add_record(archive::kManifest, whole);
   shard.copies->finish(archive::pickle(file));
@@ -153,8 +131,8 @@ std::shared_ptr<Shards> Shards::open(const Group& group, const std::string& fold
         std::vector<std::string> paths;
         std::istringstream names(line);
         for (std::string name; names >> name;) paths.push_back((fs::path(folder) / name).string());
-        shards =
-            std::make_shared<Shards>(group, archive::ShardSet(paths, group.rank(), group.size()), folder);
+        shards = std::make_shared<Shards>(group, paths, archive::ShardSet(paths, group.rank(), group.size()),
+                                          folder);
       });
       return shards;
     } catch (const ConfigError&) {
@@ -163,10 +141,12 @@ std::shared_ptr<Shards> Shards::open(const Group& group, const std::string& fold
   }
 }
 
-Shards::Shards(Group group, archive::ShardSet set, const std::string& folder)
+Shards::Shards(Group group, const std::vector<std::string>& paths, archive::ShardSet set,
+               const std::string& folder)
     : Source(folder, archive::unpickle(set.manifest(), folder)),
       group_(std::move(group)),
-      set_(std::move(set)) {}
+      set_(std::move(set)),
+      files_(paths.begin(), paths.end()) {}
 
 void Shards::require(const TensorRecord& record) const {
   const auto& pieces = set_.pieces_of("data/" + record.key);
@@ -191,6 +171,8 @@ torch::Tensor Shards::tensor(const TensorRecord& record) const {
       flat.narrow(0, piece.begin, piece.end - piece.begin)
           .copy_(torch::from_blob(piece.memory.get(), {piece.end - piece.begin},
                                   torch::dtype(type_of(piece.record, path()))));
+  if (const auto found = mapped_.find(record.key); found != mapped_.end())
+    for (const auto& [begin, values] : found->second) flat.narrow(0, begin, values.numel()).copy_(values);
   return flat.as_strided(record.sizes, record.strides);
 }
 
@@ -204,12 +186,20 @@ torch::Tensor Shards::whole(const TensorRecord& record) const {
   return values;
 }
 
-bool Shards::has(const TensorRecord& record, const std::vector<std::int64_t>& strides,
-                 const Range& elements) const {
-  const auto& pieces = set_.pieces_of("data/" + record.key);
-  return record.strides == strides && std::all_of(pieces.begin(), pieces.end(), [&](const auto& piece) {
-           return piece.memory || piece.end <= elements.begin || piece.begin >= elements.end;
-         });
+void Shards::map(const TensorRecord& record, const std::vector<std::int64_t>& strides,
+                 const Range& elements) {
+  const Range needed = record.strides == strides ? elements : Range{0, elements_of(record)};
+  for (const auto& piece : set_.pieces_of("data/" + record.key)) {
+    const std::int64_t begin = std::max(piece.begin, needed.begin), end = std::min(piece.end, needed.end);
+    if (piece.memory || begin >= end) continue;
+    const torch::Tensor values = tensor_of(piece.record, files_.at(piece.shard));
+    mapped_[record.key].emplace_back(begin, values.narrow(0, begin - piece.begin, end - begin));
+  }
+}
+
+void Shards::forget(const TensorRecord& record) {
+  set_.forget("data/" + record.key);
+  mapped_.erase(record.key);
 }
 
 std::optional<CompressionStates> Shards::restore_this_rank(const train::TrainingState& state,
@@ -229,19 +219,22 @@ std::optional<CompressionStates> Shards::restore_this_rank(const train::Training
         own.memory.get(), {elements_of(record)}, [kept = own.memory](void*) {},
         torch::dtype(type_of(record, path())));
   };
-  return restore_this(set_.own(), get, state, options);
+  return restore_this(set_.own(), get, path(), state, options);
 }
 
 train::EngineState::Values values_of(const std::shared_ptr<Shards>& shards, const train::TrainingState& state,
                                      std::function<TensorRecord(std::size_t, const std::string&)> record_of) {
   std::vector<std::vector<std::int64_t>> strides;
   for (const train::TrainedParameter& parameter : state.trained()) strides.push_back(parameter.strides);
-  return {.fetch = [=](std::size_t i, const std::string& name) { return shards->tensor(record_of(i, name)); },
-          .holder = train::EngineState::Holder::spread,
-          .has = [=, strides = std::move(strides)](
-                     std::size_t i, const std::string& name,
-                     const Range& elements) { return shards->has(record_of(i, name), strides[i], elements); },
-          .forget = [=](std::size_t i, const std::string& name) { shards->forget(record_of(i, name)); }};
+  return {
+      .fetch = [=](std::size_t i, const std::string& name) { return shards->tensor(record_of(i, name)); },
+      .holder = train::EngineState::Holder::spread,
+      .has =
+          [=, strides = std::move(strides)](std::size_t i, const std::string& name, const Range& elements) {
+            shards->map(record_of(i, name), strides[i], elements);
+            return true;
+          },
+      .forget = [=](std::size_t i, const std::string& name) { shards->forget(record_of(i, name)); }};
 }
 
 Position load_shards(train::TrainingState& state, const std::shared_ptr<Shards>& shards,
