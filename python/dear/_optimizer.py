@@ -2,7 +2,7 @@
 
 The user's object keeps its options, hooks and schedulers; its class becomes a subclass of its own class (`adopt`), whose
 step() goes to the DataParallel. Where updates are of shards (`Sharded`), what it remembers of parameters (momentum, ...)
-lies in shards: in a `Twin`, an object of the user's class whose parameters are flat parts of buckets. Where the program
+lies in shards: in a `FlatOptimizer`, an object of the user's class whose parameters are flat parts of buckets. Where the program
 makes the updates (`Whole`), the engine calls step() of the user's class when gradients are whole. `Source` is the user's
 object as the engine asks for it.
 """

@@ -60,11 +60,11 @@ class Choice(NamedTuple):
 
 
 def choose(
-    optimizer: Optimizer, cls: type[Optimizer], ownership: str, update: str, twin: Callable[[Optimizer], Any]
+    optimizer: Optimizer, cls: type[Optimizer], ownership: str, update: str, make_flat: Callable[[Optimizer], Any]
 ) -> Choice:
     """Classes of torch.optim, by exact class, are known, and TensorNormOptimizer is. Of another class nobody knows what it
     keeps, and where: it is stepped by the program, unless `update` is "sharded". Then it is tried (_trial.py), with what
-    `twin` makes of an optimiser. ConfigError for one that cannot train so.
+    `make_flat` makes of an optimiser. ConfigError for one that cannot train so.
     """
     name = cls.__name__
     if name in _REFUSED:
@@ -86,7 +86,7 @@ def choose(
             raise ConfigError(f"the optimiser {name} cannot train on shards that cut tensors: {why}")
         return Choice(why, [True] * groups)
     if update == "sharded":
-        return Choice("", _trial.whole_groups(optimizer, cls, ownership, twin))
+        return Choice("", _trial.whole_groups(optimizer, cls, ownership, make_flat))
     return Choice(f'{unknown} (update="sharded" lets shards be tried)', [True] * groups)
 
 

@@ -9,9 +9,9 @@ import torch
 from torch.optim import Optimizer
 
 from . import _ownership
+from ._flat_optimizer import FlatOptimizer, options_of
 from ._state import State, StateElsewhere, join_state, placed, split_state
 from ._tensor_norms import TensorNormOptimizer
-from ._twin import Twin, options_of
 
 
 class Source:
@@ -34,7 +34,7 @@ class Source:
 
     def choose_updates(self, update: str, ownership: str) -> Optional[str]:
         self._choice = _ownership.choose(
-            self.original, self._cls, ownership, update, lambda optimizer: Twin(optimizer, self._cls)
+            self.original, self._cls, ownership, update, lambda optimizer: FlatOptimizer(optimizer, self._cls)
         )
         if self._choice.of_program:
             return self._choice.of_program
@@ -97,8 +97,8 @@ class Source:
         finally:
             self.stepping = False
 
-    def make_flat(self) -> Twin:
-        return Twin(self.original, self._cls, self._choice.whole)
+    def make_flat(self) -> FlatOptimizer:
+        return FlatOptimizer(self.original, self._cls, self._choice.whole)
 
     def state(self, tensor: torch.Tensor) -> State:
         if not self.known and self.of_program:

@@ -1,4 +1,4 @@
-"""A trial of an optimiser that nobody knows, for update="sharded": whether twins of it may update parts of tensors."""
+"""A trial of an optimiser that nobody knows, for update="sharded": whether its flat optimisers may update parts of tensors."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import torch
 from torch.optim import Optimizer
 
 from ._C import ConfigError
-from ._twin import options_of, same
+from ._flat_optimizer import options_of, same
 
 _log = logging.getLogger("dear")
 
 # Elements of the tensors that are tried: some optimisers keep the state of more than 4096 in another form.
 _SIZES = (64, 8192)
 
-MakeTwin = Callable[[Optimizer], Any]
+MakeFlat = Callable[[Optimizer], Any]
 
 
-def whole_groups(optimizer: Optimizer, cls: type[Optimizer], ownership: str, twin: MakeTwin) -> list[bool]:
+def whole_groups(optimizer: Optimizer, cls: type[Optimizer], ownership: str, make_flat: MakeFlat) -> list[bool]:
     """By parameter group: whether one rank updates each of its tensors whole. What cannot be seen here, such as an option
     that matters after a thousand steps, the program answers for by update="sharded".
 
@@ -34,7 +34,7 @@ def whole_groups(optimizer: Optimizer, cls: type[Optimizer], ownership: str, twi
     if knows:
         raise _refusal(name, knows)
     groups = optimizer.param_groups
-    trial = _Trial(optimizer, twin)
+    trial = _Trial(optimizer, make_flat)
     whole = []
     for index in range(len(groups)):
         why = "" if ownership == "whole" else trial.not_elementwise(index)
@@ -110,9 +110,9 @@ class _Held:
 
 
 class _Trial:
-    def __init__(self, optimizer: Optimizer, twin: MakeTwin) -> None:
+    def __init__(self, optimizer: Optimizer, make_flat: MakeFlat) -> None:
         self._optimizer = optimizer
-        self._twin = twin
+        self._make_flat = make_flat
         self._groups = optimizer.param_groups
 
     def not_elementwise(self, index: int) -> str:
@@ -155,21 +155,22 @@ class _Trial:
         return (elements,) if dimensions < 2 else (8, elements // 8) + (1,) * (dimensions - 2)
 
     def _train(self, index: int, steps: Sequence[Sequence[torch.Tensor]], states: bool = False) -> torch.Tensor:
-        """Four iterations, in each of which a twin steps for these lists of tensors one after another; their values then.
-        The second and the fourth have larger gradients. ConfigError where step() changes more than tensors and state."""
-        original = _alone(self._optimizer)  # which a twin holds by a weak reference
-        twin = self._twin(original)
+        """Four iterations, in each of which a flat optimiser steps for these lists of tensors one after another; their
+        values then. The second and the fourth have larger gradients. ConfigError where step() changes more than tensors
+        and state."""
+        original = _alone(self._optimizer)  # which a flat optimiser holds by a weak reference
+        flat = self._make_flat(original)
         for iteration, scale in enumerate((1.0, 300.0, 0.01, 30.0)):
             tensors_in_order = [tensor for tensors in steps for tensor in tensors]
             elements = [tensor.numel() for tensor in tensors_in_order]
             values = torch.randn(sum(elements), generator=torch.Generator().manual_seed(11 + iteration)) * scale
             for tensor, gradient in zip(tensors_in_order, values.split(elements)):
                 tensor.grad = gradient.view(tensor.shape).clone()
-            twin.capture_options()
-            before = _beside(twin)
+            flat.capture_options()
+            before = _beside(flat)
             for tensors in steps:
-                twin.step([list(tensors) if i == index else [] for i in range(len(self._groups))])
-                changed = _changed(before, _beside(twin))
+                flat.step([list(tensors) if i == index else [] for i in range(len(self._groups))])
+                changed = _changed(before, _beside(flat))
                 if changed:
                     raise ConfigError(
                         f"its step() changes {changed}, of which each part of a bucket would have its own"
@@ -177,7 +178,7 @@ class _Trial:
         if states:
             for tensors in steps:
                 for tensor in tensors:
-                    twin.state(index, tensor)  # ConfigError where it is not of the tensor's shape
+                    flat.state(index, tensor)  # ConfigError where it is not of the tensor's shape
         return torch.cat([tensor.detach().flatten() for tensors in steps for tensor in tensors])
 
 
@@ -201,9 +202,9 @@ def _alone(optimizer: Optimizer) -> Optimizer:
     return other
 
 
-def _beside(twin: Any) -> list[dict[str, Any]]:
+def _beside(flat: Any) -> list[dict[str, Any]]:
     """What an optimiser has beside tensors and their state: options of its groups, and attributes."""
-    inner = twin._twin
+    inner = flat._flat
     attributes = {
         name: value for name, value in inner.__dict__.items() if name not in ("state", "param_groups", "step")
     }

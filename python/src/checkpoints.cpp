@@ -18,21 +18,23 @@
 #include "dear/comm/group/exchange.h"
 #include "dear/comm/group/single.h"
 #include "dear/train/checkpoint/loading.h"
+#include "dear/train/checkpoint/own_state.h"
 #include "dear/train/checkpoint/saving.h"
 #include "dear/train/checkpoint/shards.h"
 #include "dear/train/checkpoint/stop_on_signal.h"
 #include "dear/train/checkpoint/stored.h"
 #include "dear/train/data_parallel/data_parallel.h"
 #include "dear/train/data_parallel/training_state.h"
+#include "python/src/held.h"
 #include "python/src/parts.h"
 
 namespace dear::python {
 namespace {
 
-using checkpoint::EngineState;
 using checkpoint::Shards;
 using checkpoint::TensorSink;
-using checkpoint::TrainingState;
+using train::EngineState;
+using train::TrainingState;
 
 using archive::TensorRecord;
 using archive::Value;
@@ -95,37 +97,34 @@ EngineState::Holder holder_of(bool rank_0) {
   return rank_0 ? EngineState::Holder::rank_0 : EngineState::Holder::every_rank;
 }
 
-// A function of Python that any thread may call and let go of.
-template <typename Function>
-std::shared_ptr<py::object> keep(Function function) {
-  return {new py::object(std::move(function)), [](py::object* object) {
-            const py::gil_scoped_acquire lock;
-            delete object;
-          }};
+CheckpointOptions options_of(bool random, const Held& say) {
+  return {.random = random_of(random), .say = [say](const std::string& sentence) { say.call(sentence); }};
 }
 
 // `describe(add, outlines, vectors, ranks)` returns the pickle of a file with all of the checkpoint.
-checkpoint::Describe described_by(const py::function& describe) {
-  return [&describe](TensorSink& sink, const EngineState::Outlines& outlines,
-                     const checkpoint::StoredState& vectors, const Value& of_ranks) {
-    const py::gil_scoped_acquire lock;
-    const py::cpp_function add([&sink](const at::Tensor& tensor) { return sink.add(tensor); });
-    return describe(add, from_outlines(outlines), vectors, to_python(of_ranks)).cast<std::string>();
+checkpoint::Describe described_by(py::function describe) {
+  return [held = Held(std::move(describe))](TensorSink& sink, const EngineState::Outlines& outlines,
+                                            const checkpoint::StoredState& vectors, const Value& of_ranks) {
+    return held.under_lock([&](const py::object& describe) {
+      const py::cpp_function add([&sink](const at::Tensor& tensor) { return sink.add(tensor); });
+      return describe(add, from_outlines(outlines), vectors, to_python(of_ranks)).cast<std::string>();
+    });
   };
 }
 
-// `describe` is called on rank 0. Returns what is to be
-// written later, on rank 0; none where it was written now.
+// `describe` is called on rank 0. Returns what is to be written later, on rank 0; none where it was written
+// now.
 std::shared_ptr<checkpoint::CopySink> save(DataParallel& parallel, const std::string& path, bool later,
-                                           bool random, const py::function& describe) {
+                                           bool random, py::function describe) {
   std::shared_ptr<checkpoint::CopySink> copies;
+  const checkpoint::Describe described = described_by(std::move(describe));
   const py::gil_scoped_release released;
   TrainingState state(parallel);
   const auto make_sink = [&]() -> std::shared_ptr<TensorSink> {
     if (!later) return std::make_shared<checkpoint::FileSink>(path);
     return copies = std::make_shared<checkpoint::CopySink>();
   };
-  checkpoint::save_whole(state, random_of(random), make_sink, described_by(describe));
+  checkpoint::save_whole(state, random_of(random), make_sink, described);
   return copies;
 }
 
@@ -139,14 +138,18 @@ void set_model(DataParallel& parallel, const std::map<std::string, at::Tensor>& 
       holder_of(rank_0));
 }
 
-// `fetch(parameter, vector)` returns a tensor, where this rank holds the state. `path` is the file, on rank
-// 0, for what each rank has for itself.
+// `fetch(parameter, vector)` returns a tensor, where this rank holds the state. `path` is the file, for what
+// each rank has for itself.
 void set_optimizer(DataParallel& parallel, const Outlines& outlines, py::function fetch, bool rank_0,
-                   const std::string& path, bool random, const py::function& say,
+                   const std::string& path, bool random, py::function say,
                    const std::optional<SavedCompression>& compression) {
   EngineState::Outlines all = to_outlines(outlines);
-  const auto kept = keep(std::move(fetch));
-  const auto kept_say = keep(say);
+  const CheckpointOptions options = options_of(random, Held(std::move(say)));
+  EngineState::Values values{
+      .fetch = [fetch = Held(std::move(fetch))](
+                   std::size_t parameter,
+                   const std::string& vector) { return fetch.call<at::Tensor>(parameter, vector); },
+      .holder = holder_of(rank_0)};
   const py::gil_scoped_release released;
   TrainingState state(parallel);
   std::optional<archive::ZipReader> reader;
@@ -156,31 +159,22 @@ void set_optimizer(DataParallel& parallel, const Outlines& outlines, py::functio
       reader.emplace(path);
       file = archive::unpickle(reader->text_of("data.pkl"), path);
     });
-  const CheckpointOptions options{.random = random_of(random), .say = [&](const std::string& sentence) {
-                                    const py::gil_scoped_acquire lock;
-                                    (*kept_say)(sentence);
-                                  }};
   // Before the rest: gcc 12 destroys the members of an aggregate twice where the initialiser of a later one
   // throws.
   std::optional<CompressionStates> states =
-      rank_0 ? checkpoint::restore_own(file.find("ranks"), reader ? &*reader : nullptr, state, options)
+      rank_0 ? checkpoint::restore_own(file.find("ranks"), reader ? &*reader : nullptr, path, state, options)
              : to_states(compression);
-  state.set_optimizer({.outlines = std::move(all),
-                       .values = {.fetch =
-                                      [kept](std::size_t parameter, const std::string& vector) {
-                                        const py::gil_scoped_acquire lock;
-                                        return (*kept)(parameter, vector).cast<at::Tensor>();
-                                      },
-                                  .holder = holder_of(rank_0)},
-                       .compression = std::move(states)});
+  state.set_optimizer(
+      {.outlines = std::move(all), .values = std::move(values), .compression = std::move(states)});
 }
 
 // What this rank is to write, and the name of its file. `describe` is called on every rank.
 std::pair<std::shared_ptr<checkpoint::CopySink>, std::string> copy_shard(DataParallel& parallel, bool random,
-                                                                         const py::function& describe) {
+                                                                         py::function describe) {
+  const checkpoint::Describe described = described_by(std::move(describe));
   const py::gil_scoped_release released;
   TrainingState state(parallel);
-  checkpoint::Shard shard = checkpoint::copy_shard(state, random_of(random), described_by(describe));
+  checkpoint::Shard shard = checkpoint::copy_shard(state, random_of(random), described);
   return {std::move(shard.copies), shard.file};
 }
 
@@ -199,14 +193,11 @@ void set_model_of_shards(DataParallel& parallel, const std::shared_ptr<Shards>& 
 // `records` by parameter and name of the vector.
 void set_optimizer_of_shards(DataParallel& parallel, const std::shared_ptr<Shards>& shards,
                              const Outlines& outlines, checkpoint::StoredState records, bool random,
-                             const py::function& say) {
+                             py::function say) {
   EngineState::Outlines all = to_outlines(outlines);
+  const CheckpointOptions options = options_of(random, Held(std::move(say)));
   const py::gil_scoped_release released;
   TrainingState state(parallel);
-  const CheckpointOptions options{.random = random_of(random), .say = [&](const std::string& sentence) {
-                                    const py::gil_scoped_acquire lock;
-                                    say(sentence);
-                                  }};
   auto compression = shards->restore_this_rank(state, options);
   state.set_optimizer({.outlines = std::move(all),
                        .values = checkpoint::values_of(
@@ -270,9 +261,9 @@ void bind_checkpoints(py::module_& module, BoundTraining& training) {
              Release());
   module.def(
       "write_checkpoint",
-      [](const std::string& path, const py::function& describe) {
+      [](const std::string& path, py::function describe) {
         checkpoint::FileSink sink(path);
-        sink.finish(described_by(describe)(sink, {}, {}, {}));
+        sink.finish(described_by(std::move(describe))(sink, {}, {}, {}));
       },
       py::arg("path"), py::arg("describe"),
       "A file of what `describe` returns, as Training.save() writes it.");

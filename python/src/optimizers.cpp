@@ -32,46 +32,46 @@ PythonState from_state(const std::optional<OptimizerState>& state) {
 
 namespace {
 
-// dear._optimizer.Twin as the engine calls it, mostly from the thread of the update lane.
-class Twin : public FlatOptimizer {
+// dear._flat_optimizer.FlatOptimizer as the engine calls it, mostly from the thread of the update lane.
+class PythonFlat : public FlatOptimizer {
  public:
-  explicit Twin(py::object twin) : twin_(std::move(twin)) {}
+  explicit PythonFlat(py::object flat) : flat_(std::move(flat)) {}
 
-  void capture_options() override { twin_.call_method("capture_options"); }
+  void capture_options() override { flat_.call_method("capture_options"); }
   [[nodiscard]] bool has_current_options() const override {
-    return twin_.call_method<bool>("has_current_options");
+    return flat_.call_method<bool>("has_current_options");
   }
   [[nodiscard]] std::vector<torch::Tensor> option_tensors() const override {
-    return twin_.call_method<std::vector<torch::Tensor>>("option_tensors");
+    return flat_.call_method<std::vector<torch::Tensor>>("option_tensors");
   }
   void step(const std::vector<std::vector<torch::Tensor>>& by_group) override {
-    twin_.call_method("step", by_group);
+    flat_.call_method("step", by_group);
   }
-  [[nodiscard]] bool skips_on_device() const override { return twin_.call_method<bool>("skips_on_device"); }
+  [[nodiscard]] bool skips_on_device() const override { return flat_.call_method<bool>("skips_on_device"); }
   void step_unless(const std::vector<std::vector<torch::Tensor>>& by_group,
                    const torch::Tensor& found) override {
-    twin_.call_method("step_unless", by_group, found);
+    flat_.call_method("step_unless", by_group, found);
   }
   std::vector<ExactSum> begin_step(const std::vector<std::vector<torch::Tensor>>& by_group) override {
     std::vector<ExactSum> sums;
-    for (const auto& tensor : twin_.call_method<std::vector<torch::Tensor>>("begin_step", by_group))
+    for (const auto& tensor : flat_.call_method<std::vector<torch::Tensor>>("begin_step", by_group))
       sums.push_back(sum_of_squares(tensor));
     return sums;
   }
-  void end_step(const std::vector<double>& norms) override { twin_.call_method("end_step", norms); }
+  void end_step(const std::vector<double>& norms) override { flat_.call_method("end_step", norms); }
   [[nodiscard]] std::optional<OptimizerState> state(std::size_t group,
                                                     const torch::Tensor& tensor) const override {
-    return twin_.under_lock(
-        [&](const py::object& twin) { return to_state(twin.attr("state")(group, tensor)); });
+    return flat_.under_lock(
+        [&](const py::object& flat) { return to_state(flat.attr("state")(group, tensor)); });
   }
   void set_state(std::size_t group, const torch::Tensor& tensor,
                  const std::optional<OptimizerState>& state) override {
-    twin_.under_lock(
-        [&](const py::object& twin) { twin.attr("set_state")(group, tensor, from_state(state)); });
+    flat_.under_lock(
+        [&](const py::object& flat) { flat.attr("set_state")(group, tensor, from_state(state)); });
   }
 
  private:
-  Held twin_;
+  Held flat_;
 };
 
 // In the order of Ownership and Updates.
@@ -122,7 +122,7 @@ class Source : public Optimizer {
   }
   [[nodiscard]] std::unique_ptr<FlatOptimizer> make_flat() const override {
     return source_.under_lock(
-        [](const py::object& source) { return std::make_unique<Twin>(source.attr("make_flat")()); });
+        [](const py::object& source) { return std::make_unique<PythonFlat>(source.attr("make_flat")()); });
   }
   [[nodiscard]] std::optional<OptimizerState> state(const torch::Tensor& tensor) const override {
     return source_.under_lock(

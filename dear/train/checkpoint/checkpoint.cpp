@@ -34,7 +34,7 @@ Value value_of(const Position& position) {
 namespace {
 
 // In the order of the optimiser's groups, which is how Python numbers parameters; where each is trained.
-std::vector<std::optional<std::size_t>> numbered(const TrainingState& state,
+std::vector<std::optional<std::size_t>> numbered(const train::TrainingState& state,
                                                  std::vector<std::size_t>& sizes) {
   std::vector<std::optional<std::size_t>> trained;
   for (const auto& group : state.optimizer().parameter_groups()) {
@@ -70,8 +70,8 @@ torch::Tensor tensor_of_bytes(const std::string& bytes) {
   return tensor;
 }
 
-Value optimizer_value(TrainingState& state, TensorSink& sink, const EngineState::Outlines& outlines,
-                      const StoredState& vectors) {
+Value optimizer_value(train::TrainingState& state, TensorSink& sink,
+                      const train::EngineState::Outlines& outlines, const StoredState& vectors) {
   std::vector<std::size_t> sizes;
   const auto order = numbered(state, sizes);
   Value states{Value::Dict()};
@@ -105,7 +105,7 @@ Value optimizer_value(TrainingState& state, TensorSink& sink, const EngineState:
 
 }  // namespace
 
-Value about(TrainingState& state) {
+Value about(train::TrainingState& state) {
   Value value;
   value.set("version", 1);
   value.set("optimizer", class_of(state.optimizer().name()));
@@ -113,8 +113,9 @@ Value about(TrainingState& state) {
   return value;
 }
 
-Describe describe_libtorch(TrainingState& state, const Position& position, PartTensors parts) {
-  return [&state, position, parts = std::move(parts)](TensorSink& sink, const EngineState::Outlines& outlines,
+Describe describe_libtorch(train::TrainingState& state, const Position& position, PartTensors parts) {
+  return [&state, position, parts = std::move(parts)](TensorSink& sink,
+                                                      const train::EngineState::Outlines& outlines,
                                                       const StoredState& vectors, const Value& of_ranks) {
     std::map<const c10::TensorImpl*, Value> saved;
     Value model{Value::Dict()}, others{Value::Dict()};
@@ -144,14 +145,14 @@ Describe describe_libtorch(TrainingState& state, const Position& position, PartT
 
 void save_checkpoint(DataParallel& parallel, const std::string& path, const Position& position,
                      const CheckpointOptions& options) {
-  checkpoint::TrainingState state(parallel);
+  train::TrainingState state(parallel);
   checkpoint::save_whole(
       state, options.random, [&] { return std::make_shared<checkpoint::FileSink>(path); },
       checkpoint::describe_libtorch(state, position, checkpoint::collect(options.parts)));
 }
 
 Position load_checkpoint(DataParallel& parallel, const std::string& path, const CheckpointOptions& options) {
-  checkpoint::TrainingState state(parallel);
+  train::TrainingState state(parallel);
   return checkpoint::load_whole(state, path, options);
 }
 

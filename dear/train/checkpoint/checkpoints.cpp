@@ -35,7 +35,7 @@ class Checkpoints::Impl {
  public:
   Impl(DataParallel& parallel, CheckpointsOptions options)
       : parallel_(parallel), options_(std::move(options)), folder_(options_.directory) {
-    const Group& group = checkpoint::TrainingState(parallel_).group();
+    const Group& group = train::TrainingState(parallel_).group();
     on_rank_0(group, [&] {
       if (options_.keep < 1)
         throw ConfigError(fmt::format("keep is {}: at least 1 checkpoint must stay", options_.keep));
@@ -50,7 +50,7 @@ class Checkpoints::Impl {
 
   void save(const Position& position) {
     wait();
-    checkpoint::TrainingState state(parallel_);
+    train::TrainingState state(parallel_);
     const bool sharded = options_.form == CheckpointForm::a_shard_of_each_rank;
     const std::string path = folder_.of(position.step, sharded).path;
     if (sharded) {
@@ -79,7 +79,7 @@ class Checkpoints::Impl {
 
   void wait() {
     if (!under_way_) return;
-    const Group& group = checkpoint::TrainingState(parallel_).group();
+    const Group& group = train::TrainingState(parallel_).group();
     if (writer_.joinable()) writer_.join();
     under_way_ = false;
     std::exception_ptr error = std::exchange(error_, nullptr);
@@ -95,7 +95,7 @@ class Checkpoints::Impl {
 
   std::optional<Position> resume() {
     wait();
-    checkpoint::TrainingState state(parallel_);
+    train::TrainingState state(parallel_);
     const CheckpointOptions options{.random = options_.random, .parts = options_.parts, .say = options_.say};
     for (const StepFolder::Saved& saved : listed(state.group())) {
       std::shared_ptr<checkpoint::Shards> shards;

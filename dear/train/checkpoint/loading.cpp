@@ -10,6 +10,7 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/printable.h"
 #include "dear/comm/group/exchange.h"
+#include "dear/train/checkpoint/own_state.h"
 #include "dear/train/checkpoint/parts.h"
 #include "dear/train/checkpoint/saving.h"
 #include "dear/train/checkpoint/stored.h"
@@ -114,7 +115,8 @@ class WholeSource : public Source {
 
 // ---- what a file must have in common with the training
 
-File::File(const TrainingState& state, std::shared_ptr<const Source> source) : source_(std::move(source)) {
+File::File(const train::TrainingState& state, std::shared_ptr<const Source> source)
+    : source_(std::move(source)) {
   require_same_model(state);
   require_same_optimizer(state);
   read_state(state);
@@ -135,7 +137,7 @@ const TensorRecord& File::model_record(const std::string& name) const {
 
 torch::Tensor File::model_value(const std::string& name) const { return source_->tensor(model_record(name)); }
 
-void File::require_same_model(const TrainingState& state) const {
+void File::require_same_model(const train::TrainingState& state) const {
   const Value& model = source_->value().at("model", source_->path());
   const std::string& path = source_->path();
   static_cast<void>(source_->value().at<Value::Dict>("model", path));
@@ -164,7 +166,7 @@ void File::require_same_model(const TrainingState& state) const {
   }
 }
 
-void File::require_same_optimizer(const TrainingState& state) const {
+void File::require_same_optimizer(const train::TrainingState& state) const {
   const std::string mine = class_of(state.optimizer().name());
   const Value* about = source_->value().find("dear");
   if (about == nullptr) return;  // torch.save() wrote it
@@ -175,7 +177,8 @@ void File::require_same_optimizer(const TrainingState& state) const {
         source_->path(), printable(theirs), mine));
 }
 
-void File::read_parameter(std::size_t parameter, const Value& of_parameter, const TrainingState& state) {
+void File::read_parameter(std::size_t parameter, const Value& of_parameter,
+                          const train::TrainingState& state) {
   const train::TrainedParameter& trained = state.trained()[parameter];
   std::map<std::string, double> scalars;
   std::string opaque;
@@ -207,7 +210,7 @@ void File::read_parameter(std::size_t parameter, const Value& of_parameter, cons
   outline.scalars = opaque.empty() ? state.optimizer().write_scalars(scalars) : opaque;
 }
 
-void File::read_state(const TrainingState& state) {
+void File::read_state(const train::TrainingState& state) {
   outlines_.resize(state.trained().size());
   vectors_.resize(state.trained().size());
   for (const auto* named : {&state.model().parameters, &state.model().buffers})
@@ -249,7 +252,7 @@ void File::read_state(const TrainingState& state) {
   }
 }
 
-Position load_whole(TrainingState& state, const std::string& path, const CheckpointOptions& options) {
+Position load_whole(train::TrainingState& state, const std::string& path, const CheckpointOptions& options) {
   const Group& group = state.group();
   std::shared_ptr<const File> file;
   std::string text;
@@ -263,19 +266,20 @@ Position load_whole(TrainingState& state, const std::string& path, const Checkpo
   });
   const Contents contents = from_value(archive::unpickle(all_gather_text(group, text).front(), path), path);
   state.set_model([&](const std::string& name) { return file->model_value(name); },
-                  EngineState::Holder::rank_0);
+                  train::EngineState::Holder::rank_0);
   state.optimizer().set_group_options(contents.options);
   // Before the rest: gcc 12 destroys the members of an aggregate twice where the initialiser of a later one
   // throws.
-  std::optional<CompressionStates> compression = restore_own(
-      source ? source->value().find("ranks") : nullptr, source ? &source->reader() : nullptr, state, options);
+  std::optional<CompressionStates> compression =
+      restore_own(source ? source->value().find("ranks") : nullptr, source ? &source->reader() : nullptr,
+                  path, state, options);
   state.set_optimizer(
       {.outlines = contents.outlines,
        .values = {.fetch = [file](std::size_t parameter,
                                   const std::string& name) { return file->state_value(parameter, name); },
-                  .holder = EngineState::Holder::rank_0},
+                  .holder = train::EngineState::Holder::rank_0},
        .compression = std::move(compression)});
-  restore_parts(source.get(), EngineState::Holder::rank_0, group, options);
+  restore_parts(source.get(), train::EngineState::Holder::rank_0, group, options);
   return contents.position;
 }
 

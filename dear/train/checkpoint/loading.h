@@ -44,7 +44,7 @@ class Source {
 // The facts of a checkpoint that every rank must know before it is put back.
 struct Contents {
   Position position;
-  EngineState::Outlines outlines;
+  train::EngineState::Outlines outlines;
   std::vector<Optimizer::Options> options;  // by parameter group
 };
 
@@ -53,7 +53,7 @@ class File {
  public:
   // ConfigError where it is of another model (names the first tensor that differs) or optimiser, or not
   // whole.
-  File(const TrainingState& state, std::shared_ptr<const Source> source);
+  File(const train::TrainingState& state, std::shared_ptr<const Source> source);
   [[nodiscard]] const Source& source() const { return *source_; }
   [[nodiscard]] Contents contents() const;
   // As Source::tensor().
@@ -67,30 +67,19 @@ class File {
 
  private:
   [[nodiscard]] const archive::TensorRecord& model_record(const std::string& name) const;
-  void require_same_model(const TrainingState& state) const;
-  void require_same_optimizer(const TrainingState& state) const;
-  void read_state(const TrainingState& state);
-  void read_parameter(std::size_t parameter, const archive::Value& of_parameter, const TrainingState& state);
+  void require_same_model(const train::TrainingState& state) const;
+  void require_same_optimizer(const train::TrainingState& state) const;
+  void read_state(const train::TrainingState& state);
+  void read_parameter(std::size_t parameter, const archive::Value& of_parameter,
+                      const train::TrainingState& state);
 
   std::shared_ptr<const Source> source_;
-  EngineState::Outlines outlines_;
+  train::EngineState::Outlines outlines_;
   StoredState vectors_;
   std::vector<Optimizer::Options> options_;
 };
 
 // Puts the file into the training; all ranks together, rank 0 reads. See load_checkpoint().
-Position load_whole(TrainingState& state, const std::string& path, const CheckpointOptions& options);
-
-// Of the ranks' own part of a file (see gather_of_ranks()): puts this rank's generator back, and returns what
-// compression remembers for this rank. Where the file has other ranks than the training: nothing, which is
-// said. All ranks together; `of_ranks` and `reader` count on rank 0.
-std::optional<CompressionStates> restore_own(const archive::Value* of_ranks, const archive::ZipReader* reader,
-                                             const TrainingState& state, const CheckpointOptions& options);
-// Puts back what this rank has read itself, as restore_own() does. `get` returns a tensor of the file.
-using Get = std::function<torch::Tensor(const archive::TensorRecord& record)>;
-std::optional<CompressionStates> restore_this(const archive::Value& of_rank, const Get& get,
-                                              const TrainingState& state, const CheckpointOptions& options);
-// Says on rank 0 what is not put back on another number of ranks.
-void say_ranks(int saved, const Group& group, const CheckpointOptions& options);
+Position load_whole(train::TrainingState& state, const std::string& path, const CheckpointOptions& options);
 
 }  // namespace dear::checkpoint

@@ -61,9 +61,9 @@ Value stored_parts(const PartTensors& parts, TensorSink& sink) {
   return all;
 }
 
-void restore_parts(const Source* source, EngineState::Holder holder, const Group& group,
+void restore_parts(const Source* source, train::EngineState::Holder holder, const Group& group,
                    const CheckpointOptions& options) {
-  const bool by_all = holder != EngineState::Holder::rank_0;
+  const bool by_all = holder != train::EngineState::Holder::rank_0;
   const bool reads = by_all || group.rank() == 0;
   if (options.say && group.rank() == 0)
     for (const std::string& name : unused_parts(*source, options.parts))
@@ -93,7 +93,7 @@ void restore_parts(const Source* source, EngineState::Holder holder, const Group
         tensors[*name] = all.back();
       }
     });
-    share(group, all, holder);
+    train::share(group, all, holder);
     part.load(tensors);
   }
 }

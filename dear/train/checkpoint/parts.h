@@ -22,7 +22,7 @@ archive::Value stored_parts(const PartTensors& parts, TensorSink& sink);
 
 // Puts the parts back; all ranks together. What the file does not have is said, and not put back. `source` is
 // read by rank 0 alone, or by every rank; see EngineState::Holder.
-void restore_parts(const Source* source, EngineState::Holder holder, const Group& group,
+void restore_parts(const Source* source, train::EngineState::Holder holder, const Group& group,
                    const CheckpointOptions& options);
 
 }  // namespace dear::checkpoint

@@ -2,7 +2,7 @@
 
 #include <functional>
 #include <map>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -56,17 +56,6 @@ class CopySink : public TensorSink {
   std::string pickle_;
 };
 
-// The state of one rank alone.
-struct OfRank {
-  torch::Tensor random;  // the state of libtorch's generator; undefined where it is not saved
-  std::optional<CompressionStates> compression;
-};
-OfRank own(TrainingState& state, RandomState random);
-// Every rank's, as a value that holds what `store` returns of each tensor. All ranks together, one parameter
-// at a time.
-using Store = std::function<archive::Value(const torch::Tensor& values)>;
-archive::Value gather_of_ranks(const OfRank& mine, const TrainingState& state, const Store& store);
-
 // Tensors that are saved beside model and optimiser, by name of the part and of the tensor.
 using PartTensors = std::map<std::string, std::map<std::string, torch::Tensor>>;
 
@@ -74,16 +63,16 @@ using PartTensors = std::map<std::string, std::map<std::string, torch::Tensor>>;
 using StoredState = std::vector<std::map<std::string, archive::TensorRecord>>;
 
 // What `describe` makes of what was saved: the pickle of the file.
-using Describe = std::function<std::string(TensorSink& sink, const EngineState::Outlines& outlines,
+using Describe = std::function<std::string(TensorSink& sink, const train::EngineState::Outlines& outlines,
                                            const StoredState& vectors, const archive::Value& of_ranks)>;
 // Saves the state whole, on rank 0: into what `make_sink` returns there. All ranks together. An error of rank
 // 0 is, when all have done their part, a ConfigError on every rank.
-void save_whole(TrainingState& state, RandomState random,
+void save_whole(train::TrainingState& state, RandomState random,
                 const std::function<std::shared_ptr<TensorSink>()>& make_sink, const Describe& describe);
 
 // The pickle of a checkpoint of libtorch's model and optimiser, at this position.
 // `parts`: see parts.h.
-Describe describe_libtorch(TrainingState& state, const Position& position, PartTensors parts);
+Describe describe_libtorch(train::TrainingState& state, const Position& position, PartTensors parts);
 archive::Value value_of(const Position& position);
 
 // Runs `act` on rank 0. Where it throws, every rank throws a ConfigError of that text, which names the rank.

@@ -17,6 +17,7 @@
 #include "dear/comm/agreement/control_plane.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/train/autograd/operator_observer.h"
+#include "dear/train/checkpoint/own_state.h"
 #include "dear/train/checkpoint/parts.h"
 #include "dear/train/checkpoint/stored.h"
 #include "dear/train/engine/sharing.h"
@@ -52,7 +53,7 @@ class Pieces {
 // elements; of buffers, which may be others on each rank, rank 0 saves all.
 class Manifest : public TensorSink {
  public:
-  Manifest(Pieces& pieces, const TrainingState& state) : pieces_(pieces), group_(state.group()) {
+  Manifest(Pieces& pieces, const train::TrainingState& state) : pieces_(pieces), group_(state.group()) {
     for (const Model::Named& buffer : state.model().buffers)
       of_rank_0_.insert(buffer.tensor.const_data_ptr());
   }
@@ -62,7 +63,7 @@ class Manifest : public TensorSink {
   void write(const std::string& name, const torch::Tensor& dense) override {
     Range own = shard_of(dense.numel(), DType::u8, group_.size(), group_.rank());
     if (of_rank_0_.contains(dense.const_data_ptr())) own = {0, group_.rank() == 0 ? dense.numel() : 0};
-    if (!own.empty()) pieces_.add(name, own.begin, flat_view(dense).narrow(0, own.begin, own.size()));
+    if (!own.empty()) pieces_.add(name, own.begin, train::flat_view(dense).narrow(0, own.begin, own.size()));
   }
   Pieces& pieces_;
   const Group& group_;
@@ -79,35 +80,16 @@ std::string new_name(const Group& group) {
   return all_gather_text(group, mine).front();
 }
 
-Value value_of(const std::optional<CompressionStates>& states, const TrainingState& state, TensorSink& sink) {
-  if (!states) return {};
-  Value parameters{Value::Dict()};
-  for (const CompressionStateOfParameter& one : states->parameters) {
-    for (const train::TrainedParameter& parameter : state.trained()) {
-      if (!parameter.tensor.is_same(one.parameter)) continue;
-      Value of_parameter{Value::Dict()};
-      for (const auto& [name, values] : {std::pair("residual", one.residual),
-                                         std::pair("momentum", one.momentum), std::pair("codec", one.codec)})
-        if (values.defined()) of_parameter.set(name, sink.add(values));
-      parameters.set(parameter.name, std::move(of_parameter));
-    }
-  }
-  Value value;
-  value.set("step", states->step);
-  value.set("parameters", std::move(parameters));
-  return value;
-}
-
 }  // namespace
 
-Shard copy_shard(TrainingState& state, RandomState random, const Describe& describe) {
+Shard copy_shard(train::TrainingState& state, RandomState random, const Describe& describe) {
   const autograd::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   const Group& group = state.group();
   Shard shard{.copies = std::make_shared<CopySink>(),
               .file = archive::shard_name(new_name(group), group.rank(), group.size())};
   Pieces pieces(*shard.copies);
-  const EngineState::Outlines outlines = state.outlines();
+  const train::EngineState::Outlines outlines = state.outlines();
   // Vectors are described by their parameters: they are of its shape, in its memory order.
   StoredState vectors(outlines.size());
   for (std::size_t i = 0; i < outlines.size(); ++i) {
@@ -120,15 +102,12 @@ Shard copy_shard(TrainingState& state, RandomState random, const Describe& descr
       if (state.state_type(parameter.tensor.scalar_type()) == at::kFloat) record.storage = "FloatStorage";
     }
   }
-  state.visit_own([&](const EngineState::Piece& piece) {
+  state.visit_own([&](const train::EngineState::Piece& piece) {
     pieces.add("data/" + vector_key(piece.parameter, piece.vector), piece.begin, piece.values);
   });
   Manifest manifest(pieces, state);
   const std::string whole = describe(manifest, outlines, vectors, Value());
-  const OfRank mine = own(state, random);
-  Value file;
-  file.set("random", mine.random.defined() ? Value(shard.copies->add(mine.random)) : Value());
-  file.set("compression", value_of(mine.compression, state, *shard.copies));
+  Value file = own_state(state, random, *shard.copies);
   file.set("pieces", pieces.take());
   shard.copies->add_record(archive::kManifest, whole);
   shard.copies->finish(archive::pickle(file));
@@ -152,8 +131,8 @@ std::shared_ptr<Shards> Shards::open(const Group& group, const std::string& fold
         std::vector<std::string> paths;
         std::istringstream names(line);
         for (std::string name; names >> name;) paths.push_back((fs::path(folder) / name).string());
-        shards =
-            std::make_shared<Shards>(group, archive::ShardSet(paths, group.rank(), group.size()), folder);
+        shards = std::make_shared<Shards>(group, paths, archive::ShardSet(paths, group.rank(), group.size()),
+                                          folder);
       });
       return shards;
     } catch (const ConfigError&) {
@@ -162,10 +141,12 @@ std::shared_ptr<Shards> Shards::open(const Group& group, const std::string& fold
   }
 }
 
-Shards::Shards(Group group, archive::ShardSet set, const std::string& folder)
+Shards::Shards(Group group, const std::vector<std::string>& paths, archive::ShardSet set,
+               const std::string& folder)
     : Source(folder, archive::unpickle(set.manifest(), folder)),
       group_(std::move(group)),
-      set_(std::move(set)) {}
+      set_(std::move(set)),
+      files_(paths.begin(), paths.end()) {}
 
 void Shards::require(const TensorRecord& record) const {
   const auto& pieces = set_.pieces_of("data/" + record.key);
@@ -190,6 +171,8 @@ torch::Tensor Shards::tensor(const TensorRecord& record) const {
       flat.narrow(0, piece.begin, piece.end - piece.begin)
           .copy_(torch::from_blob(piece.memory.get(), {piece.end - piece.begin},
                                   torch::dtype(type_of(piece.record, path()))));
+  if (const auto found = mapped_.find(record.key); found != mapped_.end())
+    for (const auto& [begin, values] : found->second) flat.narrow(0, begin, values.numel()).copy_(values);
   return flat.as_strided(record.sizes, record.strides);
 }
 
@@ -199,19 +182,27 @@ bool Shards::is_small(const TensorRecord& record) const {
 
 torch::Tensor Shards::whole(const TensorRecord& record) const {
   torch::Tensor values = tensor(record);
-  if (!is_small(record)) share(group_, {values}, EngineState::Holder::spread);
+  if (!is_small(record)) train::share(group_, {values}, train::EngineState::Holder::spread);
   return values;
 }
 
-bool Shards::has(const TensorRecord& record, const std::vector<std::int64_t>& strides,
-                 const Range& elements) const {
-  const auto& pieces = set_.pieces_of("data/" + record.key);
-  return record.strides == strides && std::all_of(pieces.begin(), pieces.end(), [&](const auto& piece) {
-           return piece.memory || piece.end <= elements.begin || piece.begin >= elements.end;
-         });
+void Shards::map(const TensorRecord& record, const std::vector<std::int64_t>& strides,
+                 const Range& elements) {
+  const Range needed = record.strides == strides ? elements : Range{0, elements_of(record)};
+  for (const auto& piece : set_.pieces_of("data/" + record.key)) {
+    const std::int64_t begin = std::max(piece.begin, needed.begin), end = std::min(piece.end, needed.end);
+    if (piece.memory || begin >= end) continue;
+    const torch::Tensor values = tensor_of(piece.record, files_.at(piece.shard));
+    mapped_[record.key].emplace_back(begin, values.narrow(0, begin - piece.begin, end - begin));
+  }
 }
 
-std::optional<CompressionStates> Shards::restore_this_rank(const TrainingState& state,
+void Shards::forget(const TensorRecord& record) {
+  set_.forget("data/" + record.key);
+  mapped_.erase(record.key);
+}
+
+std::optional<CompressionStates> Shards::restore_this_rank(const train::TrainingState& state,
                                                            const CheckpointOptions& options) {
   if (set_.saved_ranks() != group_.size()) {
     say_ranks(set_.saved_ranks(), group_, options);
@@ -228,29 +219,32 @@ std::optional<CompressionStates> Shards::restore_this_rank(const TrainingState& 
         own.memory.get(), {elements_of(record)}, [kept = own.memory](void*) {},
         torch::dtype(type_of(record, path())));
   };
-  return restore_this(set_.own(), get, state, options);
+  return restore_this(set_.own(), get, path(), state, options);
 }
 
-EngineState::Values values_of(const std::shared_ptr<Shards>& shards, const TrainingState& state,
-                              std::function<TensorRecord(std::size_t, const std::string&)> record_of) {
+train::EngineState::Values values_of(const std::shared_ptr<Shards>& shards, const train::TrainingState& state,
+                                     std::function<TensorRecord(std::size_t, const std::string&)> record_of) {
   std::vector<std::vector<std::int64_t>> strides;
   for (const train::TrainedParameter& parameter : state.trained()) strides.push_back(parameter.strides);
-  return {.fetch = [=](std::size_t i, const std::string& name) { return shards->tensor(record_of(i, name)); },
-          .holder = EngineState::Holder::spread,
-          .has = [=, strides = std::move(strides)](
-                     std::size_t i, const std::string& name,
-                     const Range& elements) { return shards->has(record_of(i, name), strides[i], elements); },
-          .forget = [=](std::size_t i, const std::string& name) { shards->forget(record_of(i, name)); }};
+  return {
+      .fetch = [=](std::size_t i, const std::string& name) { return shards->tensor(record_of(i, name)); },
+      .holder = train::EngineState::Holder::spread,
+      .has =
+          [=, strides = std::move(strides)](std::size_t i, const std::string& name, const Range& elements) {
+            shards->map(record_of(i, name), strides[i], elements);
+            return true;
+          },
+      .forget = [=](std::size_t i, const std::string& name) { shards->forget(record_of(i, name)); }};
 }
 
-Position load_shards(TrainingState& state, const std::shared_ptr<Shards>& shards,
+Position load_shards(train::TrainingState& state, const std::shared_ptr<Shards>& shards,
                      const CheckpointOptions& options) {
   std::shared_ptr<const File> file;
   agreement::check_together(state.group(), [&] { file = std::make_shared<const File>(state, shards); });
   std::optional<CompressionStates> compression = shards->restore_this_rank(state, options);
   const Contents contents = file->contents();
   state.set_model([&](const std::string& name) { return file->model_value(name); },
-                  EngineState::Holder::spread);
+                  train::EngineState::Holder::spread);
   for (const TensorRecord& record : archive::records_in(shards->value().at("model", shards->path())))
     shards->forget(record);
   state.optimizer().set_group_options(contents.options);
@@ -259,7 +253,7 @@ Position load_shards(TrainingState& state, const std::shared_ptr<Shards>& shards
        .values = values_of(shards, state,
                            [file](std::size_t i, const std::string& name) { return file->record(i, name); }),
        .compression = std::move(compression)});
-  restore_parts(shards.get(), EngineState::Holder::spread, state.group(), options);
+  restore_parts(shards.get(), train::EngineState::Holder::spread, state.group(), options);
   return contents.position;
 }
 

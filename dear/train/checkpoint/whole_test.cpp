@@ -9,6 +9,7 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/train/checkpoint/checkpoint.h"
 #include "dear/train/checkpoint/testing/job.h"
+#include "dear/train/data_parallel/training_state.h"
 
 namespace dear::whole_test {
 namespace {
@@ -110,6 +111,35 @@ TEST(Whole, GoesOnWithOneCopy) {
       });
     }
   }
+}
+
+TEST(Whole, LeavesAParameterAloneThatItDoesNotName) {
+  run_all(2, [&](int, Group group) {
+    DataParallelOptions options = with("dear");
+    options.one_copy = true;
+    Job job(group, options);
+    job.steps(2);
+    const std::string before = job.digest();
+    train::TrainingState(*job.parallel)
+        .set_model([](const std::string&) { return torch::Tensor(); },
+                   train::EngineState::Holder::every_rank);
+    EXPECT_EQ(job.digest(), before);
+    job.step();
+    EXPECT_NE(job.digest(), before);
+  });
+}
+
+TEST(Whole, GoesOnToTheBitWhereTheProgramUpdates) {
+  const Folder folder;
+  DataParallelOptions options = with("dear");
+  options.updates = Updates::program;
+  const Uninterrupted expected(folder.path("saved.pt"), 4, options);
+  run_all(4, [&](int, Group group) {
+    Job job(group, options);
+    job.taken = load_checkpoint(*job.parallel, folder.path("saved.pt")).step;
+    job.steps(3);
+    EXPECT_EQ(job.digest(), expected.digest);
+  });
 }
 
 TEST(Whole, GoesOnUnderCompressionAndSaysWhatAnotherNumberOfRanksForgets) {

@@ -230,7 +230,7 @@ class DataParallel {
 
  private:
   friend class Join;
-  friend class checkpoint::TrainingState;
+  friend class train::TrainingState;
   friend class train::PartOfTraining;
   friend class train::Trainer;
   std::unique_ptr<train::Trainer> trainer_;

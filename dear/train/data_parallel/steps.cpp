@@ -53,9 +53,9 @@ void Trainer::require_step() {
   if (layers_.order.empty()) learn_layers();
 }
 
-// [Note: alone] A rank alone has nothing to overlap with: no engine, buckets, twin or hook. The program's
-// optimiser steps as it is, and step() drops the gradients; a check of what it holds, one look at each
-// parameter, is all that is added.
+// [Note: alone] A rank alone has nothing to overlap with: no engine, buckets, flat optimiser or hook. The
+// program's optimiser steps as it is, and step() drops the gradients; a check of what it holds, one look at
+// each parameter, is all that is added.
 void Trainer::step_alone() {
   require_unchanged();
   monitoring_.look_at_all_alone(scanned_.trained, steps_alone_);

@@ -88,7 +88,7 @@ class Trainer : public autograd::OperatorObserver {
   friend class SharedBuffers;
   friend class UnevenInputs;
   friend class Waits;
-  friend class dear::checkpoint::TrainingState;
+  friend class TrainingState;
 
   void fail(const std::exception_ptr& error) noexcept;  // see [Note: failures]
   template <typename Act>

@@ -12,9 +12,7 @@
 #include "dear/train/engine/sharing.h"
 #include "dear/train/model/tensor_broadcast.h"
 
-namespace dear::checkpoint {
-
-using train::TrainedParameter;
+namespace dear::train {
 
 namespace {
 
@@ -71,20 +69,20 @@ class TrainingState::Waiting : public optim::RestoredState {
     if (restored_.compression) impl_.engines.load_compression_states(*restored_.compression);
   }
   [[nodiscard]] std::vector<std::optional<OptimizerState>> whole() const override {
-    return checkpoint::whole(restored_, impl_.group_, impl_.scanned_.trained, impl_.options_);
+    return train::whole(restored_, impl_.group_, impl_.scanned_.trained, impl_.options_);
   }
   // That of an Impl, which has it from a TrainingState.
-  static const Restored& in(const train::Trainer& impl) {
+  static const Restored& in(const Trainer& impl) {
     return static_cast<const Waiting&>(*impl.restored_).restored_;
   }
 
  private:
-  train::Trainer& impl_;
+  Trainer& impl_;
   const Restored restored_;
 };
 
 void TrainingState::settle(DataParallel& parallel) {
-  train::Trainer& impl = *parallel.trainer_;
+  Trainer& impl = *parallel.trainer_;
   impl.throw_if_failed();
   impl.require_no_join("saving or loading a checkpoint");
   impl.state_.require_between_steps("saving or loading a checkpoint");
@@ -98,11 +96,11 @@ void TrainingState::settle(DataParallel& parallel) {
 
 TrainingState::TrainingState(DataParallel& parallel) : parallel_(parallel) {
   settle(parallel);
-  train::Trainer& impl = *parallel_.trainer_;
+  Trainer& impl = *parallel_.trainer_;
   agreement::meet(impl.group_, agreement::Call::checkpoint,
                   impl.alone_ ? 0 : impl.record_.commits(impl.engine_.get()));
   if (impl.engine_) impl.changes_->waited();
-  train::look_up_buffers(impl.scanned_);
+  look_up_buffers(impl.scanned_);
 }
 
 const Group& TrainingState::group() const { return parallel_.trainer_->group_; }
@@ -120,13 +118,13 @@ at::ScalarType TrainingState::state_type(at::ScalarType parameter) const {
 bool TrainingState::fp32_masters() const { return parallel_.trainer_->options_.fp32_masters; }
 
 EngineState::Outlines TrainingState::outlines() {
-  train::Trainer& impl = *parallel_.trainer_;
+  Trainer& impl = *parallel_.trainer_;
   if (impl.has_state()) return EngineState(*impl.engine_).outlines();
   return impl.restored_ ? Waiting::in(impl).outlines : outlines_of(optimizer(), trained());
 }
 
 void TrainingState::visit(const EngineState::Outlines& outlines, const EngineState::Visit& visit) {
-  train::Trainer& impl = *parallel_.trainer_;
+  Trainer& impl = *parallel_.trainer_;
   if (impl.has_state()) {
     EngineState(*impl.engine_).visit(outlines, visit);
     return;
@@ -143,7 +141,7 @@ void TrainingState::visit(const EngineState::Outlines& outlines, const EngineSta
 }
 
 void TrainingState::visit_own(const std::function<void(const EngineState::Piece&)>& visit) {
-  train::Trainer& impl = *parallel_.trainer_;
+  Trainer& impl = *parallel_.trainer_;
   if (impl.has_state()) return EngineState(*impl.engine_).visit_own(visit);
   // Every rank has all of it: each saves the tensors that are its turn.
   this->visit(outlines(), [&](std::size_t i, const std::string& vector, const torch::Tensor& values) {
@@ -154,7 +152,7 @@ void TrainingState::visit_own(const std::function<void(const EngineState::Piece&
 }
 
 std::optional<CompressionStates> TrainingState::compression() {
-  train::Trainer& impl = *parallel_.trainer_;
+  Trainer& impl = *parallel_.trainer_;
   if (!impl.options_.compression) return std::nullopt;
   if (impl.engine_) return impl.engines.compression_states();
   return impl.restored_ ? Waiting::in(impl).compression : std::nullopt;
@@ -163,16 +161,14 @@ std::optional<CompressionStates> TrainingState::compression() {
 // With one copy a write would be one for all ranks: parameters get new memory, which the next step() takes
 // over.
 void TrainingState::set_model(const Value& value, EngineState::Holder holder) {
-  train::Trainer& impl = *parallel_.trainer_;
+  Trainer& impl = *parallel_.trainer_;
   const autograd::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   const bool own = holder != EngineState::Holder::rank_0 || group().rank() == 0;
   std::vector<torch::Tensor> written;
   std::vector<std::pair<torch::Tensor, torch::Tensor>> replaced;
   const auto set = [&](const Model::Named& one, bool replace) {
-    const torch::Tensor into =
-        replace ? torch::empty_strided(one.tensor.sizes(), one.tensor.strides(), one.tensor.dtype())
-                : one.tensor.detach();
+    const torch::Tensor into = replace ? one.tensor.detach().clone() : one.tensor.detach();
     const torch::Tensor values = own ? value(one.name) : torch::Tensor();
     if (values.defined()) into.copy_(values);
     if (values.defined() || holder != EngineState::Holder::spread) written.push_back(into);
@@ -192,7 +188,7 @@ void TrainingState::set_model(const Value& value, EngineState::Holder holder) {
 }
 
 void TrainingState::set_optimizer(Restored restored) {
-  train::Trainer& impl = *parallel_.trainer_;
+  Trainer& impl = *parallel_.trainer_;
   if (impl.by_program()) {
     const auto states = whole(restored, group(), trained(), impl.options_);
     for (std::size_t i = 0; i < states.size(); ++i) optimizer().set_state(trained()[i].tensor, states[i]);
@@ -207,4 +203,4 @@ void TrainingState::set_optimizer(Restored restored) {
   }
 }
 
-}  // namespace dear::checkpoint
+}  // namespace dear::train

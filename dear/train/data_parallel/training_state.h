@@ -17,7 +17,7 @@ namespace dear {
 
 class DataParallel;
 
-namespace checkpoint {
+namespace train {
 
 // What the optimiser remembered when training was saved, to be put into a DataParallel: before its first
 // step(), which then takes it over, or later.
@@ -41,8 +41,8 @@ class TrainingState {
 
   [[nodiscard]] const Group& group() const;
   [[nodiscard]] const Model& model() const;
-  [[nodiscard]] const std::vector<train::TrainedParameter>& trained() const;  // outlines are by these
-  static const std::vector<train::TrainedParameter>& trained(const DataParallel& parallel);  // at any time
+  [[nodiscard]] const std::vector<TrainedParameter>& trained() const;                 // outlines are by these
+  static const std::vector<TrainedParameter>& trained(const DataParallel& parallel);  // at any time
   [[nodiscard]] Optimizer& optimizer() const;
   [[nodiscard]] bool fp32_masters() const;
   // Of the vectors that the optimiser keeps of a parameter of this type.
@@ -69,5 +69,5 @@ class TrainingState {
   DataParallel& parallel_;
 };
 
-}  // namespace checkpoint
+}  // namespace train
 }  // namespace dear

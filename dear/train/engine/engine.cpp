@@ -149,7 +149,7 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
     sum_over_ranks = [exchange](std::size_t part, auto& sums) { exchange->sum(part, sums); };
   }
   optimizer_ = std::make_unique<optim::ShardedOptimizer>(
-      by_program_ ? optim::make_no_twin() : optimizer.make_flat(), optimizer.parameter_groups().size(),
+      by_program_ ? optim::make_idle() : optimizer.make_flat(), optimizer.parameter_groups().size(),
       std::move(runs), widening_, norms, std::move(sum_over_ranks));
   if (streams_) queue_ = std::make_unique<streams::BucketQueue>(options.collectives, *streams_);
   wire_ = std::make_unique<buckets::BucketWire>(

@@ -155,7 +155,7 @@ class Engine {
   [[nodiscard]] BucketGradients gradients_of(BucketId bucket, std::optional<Range> elements = {}) const;
 
  private:
-  friend class dear::checkpoint::EngineState;
+  friend class EngineState;
   struct Location {
     BucketId bucket;
     std::size_t index;  // in the bucket's layout

@@ -9,10 +9,7 @@
 #include "dear/train/engine/sharing.h"
 #include "dear/train/optim/torch_types.h"
 
-namespace dear::checkpoint {
-
-using autograd::Unobserved;
-using train::Engine;
+namespace dear::train {
 
 namespace {
 
@@ -142,4 +139,4 @@ void EngineState::replace(const Outlines& outlines, const Values& values) {
   }
 }
 
-}  // namespace dear::checkpoint
+}  // namespace dear::train

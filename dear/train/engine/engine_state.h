@@ -13,16 +13,14 @@
 #include "dear/train/optim/sharded_optimizer.h"
 
 namespace dear::train {
-class Engine;
-}
 
-namespace dear::checkpoint {
+class Engine;
 
 // EngineState reads the state of an engine's optimiser parameter by parameter, although it lies in shards.
 // One bucket's vector at a time is whole in memory. While nothing is at work; on the program's thread.
 class EngineState {
  public:
-  explicit EngineState(train::Engine& engine) : engine_(engine) {}
+  explicit EngineState(Engine& engine) : engine_(engine) {}
 
   // By parameter, the same on every rank; none for one without state.
   using Outlines = std::vector<std::optional<optim::ShardedOptimizer::Outline>>;
@@ -69,7 +67,7 @@ class EngineState {
             const Fetch& fetch);
   [[nodiscard]] bool has_own(const Outlines& outlines, const Values& values) const;
 
-  train::Engine& engine_;
+  Engine& engine_;
 };
 
-}  // namespace dear::checkpoint
+}  // namespace dear::train

@@ -6,7 +6,7 @@
 #include "dear/base/vocabulary/units.h"
 #include "dear/train/model/tensor_broadcast.h"
 
-namespace dear::checkpoint {
+namespace dear::train {
 namespace {
 
 // Shows the memory of bytes begin to end of tensors, one tensor's after another's, and where they lie in
@@ -67,4 +67,4 @@ void scatter(const Group& group, const std::vector<std::vector<torch::Tensor>>& 
   }
 }
 
-}  // namespace dear::checkpoint
+}  // namespace dear::train

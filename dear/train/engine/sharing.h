@@ -8,7 +8,7 @@
 #include "dear/train/engine/engine_state.h"
 
 // Tensors of a checkpoint on their way between ranks. All ranks together.
-namespace dear::checkpoint {
+namespace dear::train {
 
 // Without gaps, in the memory order that the tensor has where it has none.
 torch::Tensor dense(const torch::Tensor& tensor);
@@ -26,4 +26,4 @@ void share(const Group& group, const std::vector<torch::Tensor>& tensors, Engine
 void scatter(const Group& group, const std::vector<std::vector<torch::Tensor>>& of_ranks,
              const std::vector<torch::Tensor>& mine, const std::vector<std::int64_t>& bytes);
 
-}  // namespace dear::checkpoint
+}  // namespace dear::train

@@ -8,12 +8,12 @@
 namespace dear::train {
 
 // [Note: updates of the program] An optimiser that nobody knows may keep anything anywhere: a count of steps
-// in its parameter group or in itself, an estimate over all parameters, a second optimiser. No twin on parts
-// of buckets is sure to compute what it computes. So its own step() runs, once a step, on the program's
-// thread, on the program's parameters, which stay where they are; each rank makes the same update of them.
-// Buckets have gradients alone, and the policy is one that ends with whole gradients on every rank. Its steps
-// of the kind Update say that a bucket is reduced and change nothing: step() commits, waits for them, calls
-// the optimiser and zeroes the gradients.
+// in its parameter group or in itself, an estimate over all parameters, a second optimiser. No flat optimiser
+// on parts of buckets is sure to compute what it computes. So its own step() runs, once a step, on the
+// program's thread, on the program's parameters, which stay where they are; each rank makes the same update
+// of them. Buckets have gradients alone, and the policy is one that ends with whole gradients on every rank.
+// Its steps of the kind Update say that a bucket is reduced and change nothing: step() commits, waits for
+// them, calls the optimiser and zeroes the gradients.
 //
 // The optimiser sees what it would see on one process: a parameter that no rank used has no gradient, one
 // whose gradient the program has replaced has that, and its state is where it keeps it.

@@ -12,7 +12,8 @@
 
 namespace dear::model {
 
-// Makes a model's buffers the same on all ranks, as BufferSync says.
+// Makes a model's buffers the same on all ranks, as BufferSync says. A mean is that of Reduction::average in
+// the tensor's own type.
 class BufferExchange {
  public:
   // All ranks together.
@@ -28,7 +29,7 @@ class BufferExchange {
   void at_forward(int root);
   // The bytes of the memory through which they travel.
   [[nodiscard]] std::int64_t bytes() const {
-    return sums_.bytes() + others_->bytes() + (forward_ ? forward_->bytes() : 0);
+    return staging_.bytes() + others_->bytes() + (forward_ ? forward_->bytes() : 0);
   }
 
  private:
@@ -36,9 +37,9 @@ class BufferExchange {
 
   Group group_;
   const BufferSync how_;
-  std::vector<torch::Tensor> averaged_;  // those of floating point
+  std::vector<torch::Tensor> averaged_;  // those of floating point, by type
   std::vector<Outline> outlines_;        // of these
-  Buffer sums_;                          // in fp64
+  Buffer staging_;                       // of those of one type
   std::optional<TensorBroadcast> others_, forward_;
 };
 

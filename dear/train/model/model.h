@@ -14,10 +14,8 @@ namespace dear {
 
 namespace train {
 class PartOfTraining;  // what a Kfac needs of a training
-}
-namespace checkpoint {
-class TrainingState;  // what is saved of a training
-}
+class TrainingState;   // what is saved of a training
+}  // namespace train
 
 // A model as DataParallel sees it: its tensors, whatever owns them.
 struct Model {

@@ -12,12 +12,6 @@
 #include "dear/train/optim/kept_state.h"
 #include "dear/train/optim/optimizer.h"
 
-// Checkpoints read and write a training through these.
-namespace dear::checkpoint {
-class EngineState;
-class TrainingState;
-}  // namespace dear::checkpoint
-
 namespace dear::train {
 
 // A parameter that is trained, once, however many modules share it.

@@ -15,8 +15,8 @@
 namespace dear {
 namespace optim {
 
-// ClassAccess holds what differs between classes of libtorch's optimisers: how one makes a twin, and what of
-// its state is whose.
+// ClassAccess holds what differs between classes of libtorch's optimisers: how one makes a flat optimiser,
+// and what of its state is whose.
 struct ClassAccess {
   using State = torch::optim::OptimizerParamState;
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;

@@ -25,8 +25,9 @@ struct OptimizerState {
   std::string scalars;
 };
 
-// The twin of a program's optimiser: of the same class and options, on parts of buckets: flat vectors, or
-// tensors that are whole. It holds the state of these vectors; the program's object keeps the options.
+// The flat optimiser beside a program's optimiser has the same class and options, and updates parts of
+// buckets: flat vectors, or tensors that are whole. It holds the state of these vectors; the program's object
+// keeps the options.
 class FlatOptimizer {
  public:
   virtual ~FlatOptimizer() = default;
@@ -42,7 +43,8 @@ class FlatOptimizer {
   virtual void step(const std::vector<std::vector<torch::Tensor>>& by_group) = 0;
   // Whether there is a step that a device decides on. step_unless() is one for tensors that have taken a step
   // before, or were given state: where `found`, one element of fp32 on their device, is 1, and not 0, it
-  // changes neither them nor what the twin remembers, and the host waits for nothing. The default throws.
+  // changes neither them nor what the flat optimiser remembers, and the host waits for nothing. The default
+  // throws.
   [[nodiscard]] virtual bool skips_on_device() const { return false; }
   virtual void step_unless(const std::vector<std::vector<torch::Tensor>>& by_group,
                            const torch::Tensor& found);
@@ -51,8 +53,8 @@ class FlatOptimizer {
   // is given the norms in the same order, of the whole tensors that those are parts of. Defaults throw.
   virtual std::vector<ExactSum> begin_step(const std::vector<std::vector<torch::Tensor>>& by_group);
   virtual void end_step(const std::vector<double>& norms);
-  // Returns what the twin remembers of a tensor of a parameter group that step() has seen. The vectors have
-  // the shape that the tensor has there, and are shared, not copied.
+  // Returns what the flat optimiser remembers of a tensor of a parameter group that step() has seen. The
+  // vectors have the shape that the tensor has there, and are shared, not copied.
   [[nodiscard]] virtual std::optional<OptimizerState> state(std::size_t group,
                                                             const torch::Tensor& tensor) const = 0;
   virtual void set_state(std::size_t group, const torch::Tensor& tensor,
@@ -84,7 +86,7 @@ enum class Ownership : std::uint8_t {
 // Updates says who updates parameters from their mean gradients.
 enum class Updates : std::uint8_t {
   automatic,  // sharded for classes that are known to allow it; else program
-  sharded,    // twins of the program's optimiser, each on the parts of buckets that its rank owns
+  sharded,    // flat optimisers, each on the parts of buckets that its rank owns
   program  // the program's optimiser itself, on each rank, in step(): as on one process, or under PyTorch's
            // DDP
 };

@@ -33,38 +33,38 @@ bool has_tensors(const ByGroup& given) {
   return std::any_of(given.begin(), given.end(), [](const auto& group) { return !group.empty(); });
 }
 
-class SeveralTwins : public FlatOptimizer {
+class SeveralFlat : public FlatOptimizer {
  public:
   struct One {
-    std::unique_ptr<FlatOptimizer> twin;
+    std::unique_ptr<FlatOptimizer> flat;
     std::size_t norms;
   };
-  SeveralTwins(std::vector<One> all, std::vector<Span> spans)
+  SeveralFlat(std::vector<One> all, std::vector<Span> spans)
       : all_(std::move(all)), spans_(std::move(spans)), given_(all_.size()) {}
 
   void capture_options() override {
-    for (const One& one : all_) one.twin->capture_options();
+    for (const One& one : all_) one.flat->capture_options();
   }
   [[nodiscard]] bool has_current_options() const override {
     return std::all_of(all_.begin(), all_.end(),
-                       [](const One& one) { return one.twin->has_current_options(); });
+                       [](const One& one) { return one.flat->has_current_options(); });
   }
   [[nodiscard]] std::vector<torch::Tensor> option_tensors() const override {
     std::vector<torch::Tensor> tensors;
     for (const One& one : all_)
-      for (torch::Tensor& tensor : one.twin->option_tensors()) tensors.push_back(std::move(tensor));
+      for (torch::Tensor& tensor : one.flat->option_tensors()) tensors.push_back(std::move(tensor));
     return tensors;
   }
   void step(const ByGroup& by_group) override {
     for (std::size_t i = 0; i < all_.size(); ++i) step_one(i, part_of(by_group, spans_[i]));
   }
   [[nodiscard]] bool skips_on_device() const override {
-    return std::all_of(all_.begin(), all_.end(), [](const One& one) { return one.twin->skips_on_device(); });
+    return std::all_of(all_.begin(), all_.end(), [](const One& one) { return one.flat->skips_on_device(); });
   }
   void step_unless(const ByGroup& by_group, const torch::Tensor& found) override {
     for (std::size_t i = 0; i < all_.size(); ++i) {
       const ByGroup given = part_of(by_group, spans_[i]);
-      if (has_tensors(given)) all_[i].twin->step_unless(given, found);
+      if (has_tensors(given)) all_[i].flat->step_unless(given, found);
     }
   }
   // Each tensor has as many norms as any; those that one does not take are of nothing.
@@ -77,7 +77,7 @@ class SeveralTwins : public FlatOptimizer {
       std::size_t tensors = 0;
       for (const auto& group : given_[i]) tensors += group.size();
       const std::vector<ExactSum> mine =
-          all_[i].norms > 0 ? all_[i].twin->begin_step(given_[i]) : std::vector<ExactSum>();
+          all_[i].norms > 0 ? all_[i].flat->begin_step(given_[i]) : std::vector<ExactSum>();
       for (std::size_t tensor = 0; tensor < tensors; ++tensor)
         for (std::size_t k = 0; k < most; ++k)
           sums.push_back(k < all_[i].norms ? mine[tensor * all_[i].norms + k] : ExactSum());
@@ -93,23 +93,23 @@ class SeveralTwins : public FlatOptimizer {
       for (const auto& group : given)
         for (std::size_t tensor = 0; tensor < group.size(); ++tensor, next += most)
           for (std::size_t k = 0; k < all_[i].norms; ++k) mine.push_back(norms[next + k]);
-      all_[i].norms > 0 ? all_[i].twin->end_step(mine) : step_one(i, given);
+      all_[i].norms > 0 ? all_[i].flat->end_step(mine) : step_one(i, given);
     }
   }
   [[nodiscard]] std::optional<OptimizerState> state(std::size_t group,
                                                     const torch::Tensor& tensor) const override {
     const std::size_t i = index_of(spans_, group);
-    return all_[i].twin->state(group - spans_[i].first, tensor);
+    return all_[i].flat->state(group - spans_[i].first, tensor);
   }
   void set_state(std::size_t group, const torch::Tensor& tensor,
                  const std::optional<OptimizerState>& state) override {
     const std::size_t i = index_of(spans_, group);
-    all_[i].twin->set_state(group - spans_[i].first, tensor, state);
+    all_[i].flat->set_state(group - spans_[i].first, tensor, state);
   }
 
  private:
   void step_one(std::size_t i, const ByGroup& given) const {
-    if (has_tensors(given)) all_[i].twin->step(given);
+    if (has_tensors(given)) all_[i].flat->step(given);
   }
 
   std::vector<One> all_;
@@ -188,9 +188,9 @@ class Several : public Optimizer {
     for (const auto& one : all_) one->step();
   }
   [[nodiscard]] std::unique_ptr<FlatOptimizer> make_flat() const override {
-    std::vector<SeveralTwins::One> twins;
-    for (const auto& one : all_) twins.push_back({one->make_flat(), one->norms()});
-    return std::make_unique<SeveralTwins>(std::move(twins), spans_of());
+    std::vector<SeveralFlat::One> flat;
+    for (const auto& one : all_) flat.push_back({one->make_flat(), one->norms()});
+    return std::make_unique<SeveralFlat>(std::move(flat), spans_of());
   }
   [[nodiscard]] std::optional<OptimizerState> state(const torch::Tensor& tensor) const override {
     for (const auto& one : all_)

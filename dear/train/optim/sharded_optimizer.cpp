@@ -31,7 +31,7 @@ void take_written(const torch::Tensor& in_bucket, torch::Tensor& masters) {
 
 namespace {
 
-class NoTwin : public FlatOptimizer {
+class Idle : public FlatOptimizer {
  public:
   void capture_options() override {}
   [[nodiscard]] bool has_current_options() const override { return true; }
@@ -46,12 +46,13 @@ class NoTwin : public FlatOptimizer {
 
 }  // namespace
 
-std::unique_ptr<FlatOptimizer> make_no_twin() { return std::make_unique<NoTwin>(); }
+std::unique_ptr<FlatOptimizer> make_idle() { return std::make_unique<Idle>(); }
 
-ShardedOptimizer::ShardedOptimizer(std::unique_ptr<FlatOptimizer> twin, std::size_t parameter_groups,
+ShardedOptimizer::ShardedOptimizer(std::unique_ptr<FlatOptimizer> flat_optimizer,
+                                   std::size_t parameter_groups,
                                    std::vector<std::vector<FlatRun>> runs_by_part, const Widening& widening,
                                    std::size_t norms, SumOverRanks sum_over_ranks)
-    : twin_(std::move(twin)),
+    : flat_optimizer_(std::move(flat_optimizer)),
       updates_(runs_by_part.size(), widening.rounding ? widening.rounding->update : 0),
       begun_(runs_by_part.size()),
       widening_(widening),
@@ -76,7 +77,7 @@ ShardedOptimizer::ShardedOptimizer(std::unique_ptr<FlatOptimizer> twin, std::siz
 
 // Each gets the state of its elements. `borders`: of the stretches with which a new run begins.
 ShardedOptimizer::Runs ShardedOptimizer::cut(const Run& run, const std::vector<std::size_t>& borders) {
-  const std::optional<OptimizerState> state = twin_->state(run.group, run.parameters);
+  const std::optional<OptimizerState> state = flat_optimizer_->state(run.group, run.parameters);
   Runs parts;
   for (std::size_t i = 0; i < borders.size(); ++i) {
     const std::size_t last = i + 1 < borders.size() ? borders[i + 1] : run.stretches.size();
@@ -97,11 +98,11 @@ ShardedOptimizer::Runs ShardedOptimizer::cut(const Run& run, const std::vector<s
       OptimizerState own{.vectors = {}, .scalars = state->scalars};
       for (const auto& [name, vector] : state->vectors)
         own.vectors[name] = vector.narrow(0, begin, count).clone();
-      twin_->set_state(run.group, part.parameters, own);
+      flat_optimizer_->set_state(run.group, part.parameters, own);
     }
     parts.push_back(std::move(part));
   }
-  twin_->set_state(run.group, run.parameters, std::nullopt);
+  flat_optimizer_->set_state(run.group, run.parameters, std::nullopt);
   return parts;
 }
 
@@ -142,9 +143,9 @@ void ShardedOptimizer::update(std::size_t part) {
     }
   }
   if (found_.defined()) {
-    twin_->step_unless(updated, found_);
+    flat_optimizer_->step_unless(updated, found_);
   } else if (norms_ == 0) {
-    twin_->step(updated);
+    flat_optimizer_->step(updated);
   } else {
     step_with_norms(part, updated, tensors);
   }
@@ -154,7 +155,7 @@ void ShardedOptimizer::update(std::size_t part) {
 }
 
 bool ShardedOptimizer::skips_on_device() const {
-  return norms_ == 0 && twin_->skips_on_device() &&
+  return norms_ == 0 && flat_optimizer_->skips_on_device() &&
          std::all_of(begun_.begin(), begun_.end(), [](bool begun) { return begun; });
 }
 
@@ -187,7 +188,7 @@ void ShardedOptimizer::narrow(Run& run, std::int64_t update) const {
 void ShardedOptimizer::step_with_norms(std::size_t part,
                                        const std::vector<std::vector<torch::Tensor>>& updated,
                                        const std::vector<TensorId>& tensors) {
-  const std::vector<ExactSum> mine = twin_->begin_step(updated);
+  const std::vector<ExactSum> mine = flat_optimizer_->begin_step(updated);
   SumsOfTensors whole;
   for (std::size_t i = 0; i < mine.size(); ++i) {
     std::vector<ExactSum>& of_tensor = whole[tensors[i / norms_]];
@@ -198,7 +199,7 @@ void ShardedOptimizer::step_with_norms(std::size_t part,
   std::vector<double> norms;
   for (const TensorId tensor : tensors)
     for (const ExactSum& sum : whole.at(tensor)) norms.push_back(std::sqrt(sum.value()));
-  twin_->end_step(norms);
+  flat_optimizer_->end_step(norms);
 }
 
 ShardedOptimizer::Memory ShardedOptimizer::memory() const {
@@ -208,7 +209,7 @@ ShardedOptimizer::Memory ShardedOptimizer::memory() const {
       for (const Run& run : runs) {
         if (run.is_wide() && widening_.masters != Masters::none)
           memory.masters += static_cast<std::int64_t>(run.parameters.nbytes());
-        if (const std::optional<OptimizerState> state = twin_->state(run.group, run.parameters))
+        if (const std::optional<OptimizerState> state = flat_optimizer_->state(run.group, run.parameters))
           for (const auto& [name, vector] : state->vectors)
             memory.state += static_cast<std::int64_t>(vector.nbytes());
       }
@@ -216,7 +217,7 @@ ShardedOptimizer::Memory ShardedOptimizer::memory() const {
 }
 
 std::optional<OptimizerState> ShardedOptimizer::state_of(const Run& run) const {
-  std::optional<OptimizerState> state = twin_->state(run.group, run.parameters);
+  std::optional<OptimizerState> state = flat_optimizer_->state(run.group, run.parameters);
   if (!run.is_wide() || widening_.masters == Masters::none) return state;
   if (!state) state.emplace();
   state->vectors[kMaster] = run.parameters;
@@ -294,7 +295,7 @@ void ShardedOptimizer::write_state(std::size_t part, const Outlines& outlines,
           if (state->vectors.empty() && state->scalars.empty()) state.reset();
         }
       }
-      twin_->set_state(run.group, run.parameters, state);
+      flat_optimizer_->set_state(run.group, run.parameters, state);
     }
   }
 }

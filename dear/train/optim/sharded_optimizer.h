@@ -20,9 +20,9 @@
 namespace dear::optim {
 
 // [Note: master parameters] Steps that are small beside a parameter are lost when it has 8 or 11 bits of
-// precision. With masters the twin updates fp32 copies of what this rank updates, with gradients widened to
-// fp32 and state in fp32; then the bucket gets the rounded values. Where the bucket does not hold what was
-// rounded last, the program wrote there, and its value becomes the master. Masters travel with the
+// precision. With masters the flat optimiser updates fp32 copies of what this rank updates, with gradients
+// widened to fp32 and state in fp32; then the bucket gets the rounded values. Where the bucket does not hold
+// what was rounded last, the program wrote there, and its value becomes the master. Masters travel with the
 // optimiser's state, as one more vector of it (kMaster).
 // With stochastic rounding and no masters, the copies are made for each update, from the bucket.
 enum class Masters : std::uint8_t { none, fp32 };
@@ -42,7 +42,7 @@ struct Widening {
 
 // The program's optimiser on the parts of buckets that this rank updates. An elementwise update of a flat
 // vector is, element for element, the update of the tensors in it, so a rank may update any part of a bucket
-// by itself. The twin (FlatOptimizer) computes; this class knows which tensors lie in which vector.
+// by itself. A FlatOptimizer computes; this class knows which tensors lie in which vector.
 class ShardedOptimizer {
  public:
   // The part of a run that belongs to one tensor: [begin, end), its own elements first, then padding.
@@ -67,14 +67,16 @@ class ShardedOptimizer {
 
   // Parts are what is updated at a time: buckets, or chunks of them. `norms`: that an update takes
   // (Optimizer::norms()); with them the stretches of a run are of one tensor.
-  ShardedOptimizer(std::unique_ptr<FlatOptimizer> twin, std::size_t parameter_groups,
+  ShardedOptimizer(std::unique_ptr<FlatOptimizer> flat_optimizer, std::size_t parameter_groups,
                    std::vector<std::vector<FlatRun>> runs_by_part, const Widening& widening,
                    std::size_t norms = 0, SumOverRanks sum_over_ranks = {});
 
   // See FlatOptimizer.
-  void capture_options() { twin_->capture_options(); }
-  [[nodiscard]] bool has_current_options() const { return twin_->has_current_options(); }
-  [[nodiscard]] std::vector<torch::Tensor> option_tensors() const { return twin_->option_tensors(); }
+  void capture_options() { flat_optimizer_->capture_options(); }
+  [[nodiscard]] bool has_current_options() const { return flat_optimizer_->has_current_options(); }
+  [[nodiscard]] std::vector<torch::Tensor> option_tensors() const {
+    return flat_optimizer_->option_tensors();
+  }
   // Updates so far, in this object and, as its rounding says, before it. Between two iterations.
   [[nodiscard]] std::int64_t updates() const { return updates_.empty() ? 0 : updates_.front(); }
   // Leaves out tensors whose gradient is marked as unused: see [Note: unused parameters]. Of a device, whose
@@ -94,13 +96,13 @@ class ShardedOptimizer {
   // Where skips_on_device(). Between two iterations.
   void skip_where(torch::Tensor found) { found_ = std::move(found); }
 
-  // Bytes of the twin's vectors, and of masters. Not during an update.
+  // Bytes of the flat optimiser's vectors, and of masters. Not during an update.
   struct Memory {
     std::int64_t state = 0, masters = 0;
   };
   [[nodiscard]] Memory memory() const;
 
-  // An Outline holds what the twin remembers of a tensor, without the values of its vectors.
+  // An Outline holds what the flat optimiser remembers of a tensor, without the values of its vectors.
   struct Outline {
     std::set<std::string> vectors;
     std::string scalars;
@@ -128,7 +130,7 @@ class ShardedOptimizer {
  private:
   // Tensors with one history: updated together as often as each of them was. [Note: unused parameters]
   struct Run {
-    torch::Tensor parameters;  // that the twin updates: those of the bucket, or their masters
+    torch::Tensor parameters;  // that the flat optimiser updates: those of the bucket, or their masters
     torch::Tensor in_bucket, gradients;
     std::vector<Stretch> stretches;
     std::uint32_t group = 0;
@@ -136,7 +138,7 @@ class ShardedOptimizer {
   };
   using Runs = std::vector<Run>;
   [[nodiscard]] Runs cut(const Run& run, const std::vector<std::size_t>& borders);
-  // What the twin remembers, and the master; empty where there is nothing.
+  // What the flat optimiser remembers, and the master; empty where there is nothing.
   [[nodiscard]] std::optional<OptimizerState> state_of(const Run& run) const;
   // Cuts runs between neighbours that are not alike.
   void separate(Runs& runs, const std::function<bool(const Run&, const Stretch&, const Stretch&)>& alike);
@@ -148,7 +150,7 @@ class ShardedOptimizer {
   void step_with_norms(std::size_t part, const std::vector<std::vector<torch::Tensor>>& updated,
                        const std::vector<TensorId>& tensors);
 
-  std::unique_ptr<FlatOptimizer> twin_;
+  std::unique_ptr<FlatOptimizer> flat_optimizer_;
   std::vector<std::vector<Runs>> runs_;  // by part, then by parameter group
   std::vector<std::int64_t> updates_;    // by part
   std::vector<bool> begun_;              // by part: updated, since state was last given
@@ -159,9 +161,9 @@ class ShardedOptimizer {
   SumOverRanks sum_over_ranks_;
 };
 
-// make_no_twin() returns the twin of an optimiser without runs: where the program's optimiser updates the
+// make_idle() returns the flat optimiser of a rank without runs: where the program's optimiser updates the
 // parameters.
-[[nodiscard]] std::unique_ptr<FlatOptimizer> make_no_twin();
+[[nodiscard]] std::unique_ptr<FlatOptimizer> make_idle();
 
 // [Note: unused parameters] A parameter that no rank used in an iteration is not updated, as in plain
 // libtorch, where its gradient is undefined: its state and its step count stay as they were. Ranks tell each

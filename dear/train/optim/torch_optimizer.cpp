@@ -1,6 +1,6 @@
 // The optimisers of libtorch's C++ interface.
 
-// size: five classes by one table, their twins, and what the engine asks of both
+// size: five classes by one table, their flat optimisers, and what the engine asks of both
 
 #include <algorithm>
 #include <array>
@@ -172,36 +172,36 @@ void begin_adagrad(libtorch::Optimizer& adagrad) {
   }
 }
 
-class Twin : public FlatOptimizer {
+class FlatTorch : public FlatOptimizer {
  public:
-  Twin(const libtorch::Optimizer& original, const ClassAccess& access)
+  FlatTorch(const libtorch::Optimizer& original, const ClassAccess& access)
       : original_(original), access_(access) {
     Groups groups;
     for (const auto& group : original.param_groups())
       groups.emplace_back(std::vector<torch::Tensor>{}, group.options().clone());
-    twin_ = access_.make(original, std::move(groups));
+    flat_ = access_.make(original, std::move(groups));
   }
 
   void capture_options() override {
     const auto& from = original_.param_groups();
-    auto& to = twin_->param_groups();
+    auto& to = flat_->param_groups();
     for (std::size_t i = 0; i < to.size(); ++i) to[i].set_options(from.at(i).options().clone());
   }
   [[nodiscard]] bool has_current_options() const override {
     const auto& theirs = original_.param_groups();
-    const auto& mine = twin_->param_groups();
+    const auto& mine = flat_->param_groups();
     return std::equal(
         mine.begin(), mine.end(), theirs.begin(), theirs.end(),
         [this](const auto& a, const auto& b) { return access_.equal(a.options(), b.options()); });
   }
   void step(const std::vector<std::vector<torch::Tensor>>& by_group) override {
-    for (std::size_t i = 0; i < by_group.size(); ++i) twin_->param_groups()[i].params() = by_group[i];
-    twin_->step();
+    for (std::size_t i = 0; i < by_group.size(); ++i) flat_->param_groups()[i].params() = by_group[i];
+    flat_->step();
   }
   // SGD counts no steps, which the host would have to know.
   [[nodiscard]] bool skips_on_device() const override {
-    const libtorch::Optimizer& twin = *twin_;
-    return typeid(twin) == typeid(libtorch::SGD);
+    const libtorch::Optimizer& flat = *flat_;
+    return typeid(flat) == typeid(libtorch::SGD);
   }
   void step_unless(const std::vector<std::vector<torch::Tensor>>& by_group,
                    const torch::Tensor& found) override {
@@ -211,7 +211,7 @@ class Twin : public FlatOptimizer {
     for (const auto& group : by_group)
       for (const torch::Tensor& tensor : group) {
         keep(tensor);
-        if (const std::optional<OptimizerState> state = read_state(*twin_, access_, tensor))
+        if (const std::optional<OptimizerState> state = read_state(*flat_, access_, tensor))
           for (const auto& vector : state->vectors) keep(vector.second);
       }
     step(by_group);
@@ -220,12 +220,12 @@ class Twin : public FlatOptimizer {
   }
   std::vector<ExactSum> begin_step(const std::vector<std::vector<torch::Tensor>>& by_group) override {
     const torch::NoGradGuard no_grad;
-    auto& twin = static_cast<TensorNormOptimizer&>(*twin_);
+    auto& flat = static_cast<TensorNormOptimizer&>(*flat_);
     std::vector<ExactSum> sums;
     for (std::size_t i = 0; i < by_group.size(); ++i) {
-      const auto& options = twin.param_groups()[i].options();
+      const auto& options = flat.param_groups()[i].options();
       for (const torch::Tensor& part : by_group[i]) {
-        begun_.push_back({part, options, twin.propose(part, options, twin.state_of(part))});
+        begun_.push_back({part, options, flat.propose(part, options, flat.state_of(part))});
         for (const torch::Tensor& tensor : begun_.back().proposed) sums.push_back(sum_of_squares(tensor));
       }
     }
@@ -233,24 +233,24 @@ class Twin : public FlatOptimizer {
   }
   void end_step(const std::vector<double>& norms) override {
     const torch::NoGradGuard no_grad;
-    auto& twin = static_cast<TensorNormOptimizer&>(*twin_);
+    auto& flat = static_cast<TensorNormOptimizer&>(*flat_);
     auto next = norms.begin();
     for (Begun& begun : std::exchange(begun_, {})) {
       const auto end = next + static_cast<std::ptrdiff_t>(begun.proposed.size());
-      twin.apply(begun.part, begun.options, twin.state_of(begun.part), begun.proposed, {next, end});
+      flat.apply(begun.part, begun.options, flat.state_of(begun.part), begun.proposed, {next, end});
       next = end;
     }
   }
   [[nodiscard]] std::optional<OptimizerState> state(std::size_t /*group*/,
                                                     const torch::Tensor& tensor) const override {
-    return read_state(*twin_, access_, tensor);
+    return read_state(*flat_, access_, tensor);
   }
   void set_state(std::size_t /*group*/, const torch::Tensor& tensor,
                  const std::optional<OptimizerState>& state) override {
     if (state) {
-      twin_->state()[tensor.unsafeGetTensorImpl()] = access_.write(*state);
+      flat_->state()[tensor.unsafeGetTensorImpl()] = access_.write(*state);
     } else {
-      twin_->state().erase(tensor.unsafeGetTensorImpl());
+      flat_->state().erase(tensor.unsafeGetTensorImpl());
     }
   }
 
@@ -263,7 +263,7 @@ class Twin : public FlatOptimizer {
 
   const libtorch::Optimizer& original_;
   const ClassAccess& access_;
-  std::unique_ptr<libtorch::Optimizer> twin_;
+  std::unique_ptr<libtorch::Optimizer> flat_;
   std::vector<Begun> begun_;
 };
 
@@ -347,7 +347,7 @@ class OfTorch : public Optimizer {
   }
   void step() override { original_.step(); }
   [[nodiscard]] std::unique_ptr<FlatOptimizer> make_flat() const override {
-    return std::make_unique<Twin>(original_, *access_);
+    return std::make_unique<FlatTorch>(original_, *access_);
   }
   [[nodiscard]] std::optional<OptimizerState> state(const torch::Tensor& tensor) const override {
     require_access();

@@ -1,6 +1,5 @@
 #include "dear/train/torch_backend/backend.h"
 
-#include <algorithm>
 #include <utility>
 
 #include <ATen/Functions.h>
@@ -8,17 +7,13 @@
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/error.h"
-#include "dear/train/torch_backend/coalescing.h"
+#include "dear/train/optim/torch_types.h"
 #include "dear/train/torch_backend/tensors.h"
 #include "dear/train/torch_backend/works.h"
 
 namespace dear::torch_backend {
-namespace {
 
 using ::c10d::OpType;
-using ::c10d::ReduceOp;
-
-}  // namespace
 
 // An operation with the tensors that it is about.
 struct Backend::Call {
@@ -32,10 +27,8 @@ struct Backend::Call {
 };
 
 Backend::Backend(Group group, c10::intrusive_ptr<::c10d::Backend> others)
-    : ::c10d::Backend(group.rank(), group.size()),
-      others_(std::move(others)),
+    : FallbackBackend(group.rank(), group.size(), std::move(others)),
       carrier_(std::make_unique<Carrier>(std::move(group))) {}
-Backend::~Backend() = default;
 
 void Backend::end() {
   carrier_.reset();
@@ -44,13 +37,13 @@ void Backend::end() {
 
 // None for what the group does not have: a type, or a reduction.
 std::optional<Operation> Backend::operation_of(Collective collective, const at::Tensor& like,
-                                               const ReduceOp& reduction) const {
+                                               const ::c10d::ReduceOp& reduction) const {
   Operation operation{.collective = collective, .count = like.numel()};
   if (!reduces(collective)) {  // bytes
     operation.count *= like.element_size();
     return operation;
   }
-  const std::optional<DType> dtype = dtype_of(like.scalar_type());
+  const std::optional<DType> dtype = optim::dtype_of(like.scalar_type());
   const std::optional<Reduction> how = reduction_of(reduction);
   if (!dtype || !how || !obstacle_to(*dtype, *how).empty()) return std::nullopt;
   if (*how == Reduction::average && !at::isFloatingType(like.scalar_type())) return std::nullopt;
@@ -66,23 +59,44 @@ int Backend::root_of(std::int64_t rank, const char* call) const {
   return static_cast<int>(rank);
 }
 
-void Backend::require_one_list(std::size_t lists, const char* call) const {
-  if (lists != 1)
+void Backend::require_lists(std::size_t given, std::size_t wanted, const char* call) const {
+  if (given != wanted)
     throw ConfigError(
-        fmt::format("rank {}: {}: there are {} lists of tensors: give one", rank_, call, lists));
+        fmt::format("rank {}: {}: {} tensors or lists of tensors are given where there must be {}", rank_,
+                    call, given, wanted));
 }
 
-void Backend::require_as_many(std::size_t outputs, std::size_t inputs, const char* call) const {
-  if (outputs != inputs)
-    throw ConfigError(fmt::format("rank {}: {}: {} inputs have {} outputs: give one for each", rank_, call,
-                                  inputs, outputs));
+// `all` has a block for each rank, `one` is a block.
+void Backend::require_blocks(const at::Tensor& all, const at::Tensor& one, const char* call) const {
+  require_on_host(all, rank_, call);
+  require_on_host(one, rank_, call);
+  if (all.numel() != one.numel() * size_ || all.scalar_type() != one.scalar_type())
+    throw ConfigError(
+        fmt::format("rank {}: {}: the larger tensor has {} elements, and the smaller one {} for each of {} "
+                    "ranks: make one "
+                    "as large as the other is on all ranks together, and of its type",
+                    rank_, call, all.numel(), one.numel(), size_));
 }
 
-// Gloo writes into memory as if it were dense.
-void Backend::require_dense(const at::Tensor& output, const char* call) const {
-  if (!output.is_contiguous())
-    throw ConfigError(
-        fmt::format("rank {}: {}: its output has gaps in memory: give a contiguous tensor", rank_, call));
+// A block for each rank, of a tensor without gaps.
+Backend::Tensors Backend::blocks_of(const at::Tensor& flat) const {
+  if (flat.numel() == 0) return Tensors(static_cast<std::size_t>(size_), flat);
+  return flat.view(-1).chunk(size_);
+}
+
+// The blocks are written where the output is, or beside it where it has gaps.
+void Backend::write_blocks(Call& call, const at::Tensor& output) const {
+  const at::Tensor whole =
+      output.is_contiguous() ? output : at::empty_like(output, at::MemoryFormat::Contiguous);
+  call.outputs = blocks_of(whole);
+  if (!whole.is_same(output)) call.to_copy.emplace_back(output, whole);
+}
+
+template <typename Part>
+Backend::Work Backend::joined(std::size_t count, const Part& part) {
+  std::vector<Work> parts;
+  for (std::size_t i = 0; i < count; ++i) parts.push_back(part(i));
+  return c10::make_intrusive<JoinedWork>(rank_, std::move(parts));
 }
 
 Backend::Work Backend::carry(Call call) {
@@ -124,7 +138,7 @@ Backend::Work Backend::carry(Call call) {
     }
     work->ended(ended);
   };
-  if (call.asynchronous || coalescing::backend == this) {
+  if (call.asynchronous || coalesces()) {
     carrier_->post(std::move(call.operation));
   } else {
     carrier_->run(std::move(call.operation));
@@ -132,46 +146,24 @@ Backend::Work Backend::carry(Call call) {
   return collect(work);
 }
 
-Backend::Work Backend::pass_to_current(Work work) {
-  ++handed_over_;
-  return collect(std::move(work));
-}
-
-Backend::Work Backend::collect(Work work) {
-  if (coalescing::backend == this) coalescing::works.push_back(work);
-  return work;
-}
-
-void Backend::startCoalescing() {
-  coalescing::backend = this;
-  coalescing::works.clear();
-}
-
-Backend::Work Backend::endCoalescing() {
-  coalescing::backend = nullptr;
-  return c10::make_intrusive<JoinedWork>(rank_, std::exchange(coalescing::works, {}));
-}
-
 Backend::Work Backend::broadcast(Tensors& tensors, const ::c10d::BroadcastOptions& options) {
-  const coalescing::EndsWhenThrown ends;
-  const at::Tensor& tensor = only(tensors, rank_, "broadcast");
-  Operation operation = *operation_of(Collective::broadcast, tensor, {});
+  const EndsCoalescingWhenThrown ends;
+  Operation operation = *operation_of(Collective::broadcast, only(tensors, rank_, "broadcast"));
   operation.root = root_of(options.rootRank, "broadcast");
   return carry({.type = OpType::BROADCAST,
                 .operation = std::move(operation),
-                .inputs = {tensor},
-                .outputs = {tensor},
+                .inputs = tensors,
+                .outputs = tensors,
                 .result = tensors,
                 .asynchronous = options.asyncOp});
 }
 
 Backend::Work Backend::allreduce(Tensors& tensors, const ::c10d::AllreduceOptions& options) {
-  const coalescing::EndsWhenThrown ends;
-  if (tensors.size() != 1 || !is_on_host(tensors.front()))
-    return pass_to_current(others_->allreduce(tensors, options));
-  std::optional<Operation> operation =
-      operation_of(Collective::all_reduce, tensors.front(), options.reduceOp);
-  if (!operation) return pass_to_current(others_->allreduce(tensors, options));
+  const EndsCoalescingWhenThrown ends;
+  std::optional<Operation> operation;
+  if (tensors.size() == 1 && is_on_host(tensors.front()))
+    operation = operation_of(Collective::all_reduce, tensors.front(), options.reduceOp);
+  if (!operation) return hand_over([&](auto& others) { return others.allreduce(tensors, options); });
   return carry({.type = OpType::ALLREDUCE,
                 .operation = std::move(*operation),
                 .inputs = tensors,
@@ -180,27 +172,19 @@ Backend::Work Backend::allreduce(Tensors& tensors, const ::c10d::AllreduceOption
                 .asynchronous = options.asyncOp});
 }
 
-Backend::Work Backend::allreduce_sparse(Tensors& tensors, const ::c10d::AllreduceOptions& options) {
-  const coalescing::EndsWhenThrown ends;
-  return pass_to_current(others_->allreduce(tensors, options));
-}
-
 Backend::Work Backend::allreduce_coalesced(Tensors& tensors,
                                            const ::c10d::AllreduceCoalescedOptions& options) {
-  const coalescing::EndsWhenThrown ends;
-  std::vector<Work> parts;
-  for (const at::Tensor& tensor : tensors) {
-    Tensors one{tensor};
-    parts.push_back(allreduce(one, options));
-  }
-  return c10::make_intrusive<JoinedWork>(rank_, std::move(parts));
+  return joined(tensors.size(), [&](std::size_t i) {
+    Tensors one{tensors[i]};
+    return allreduce(one, options);
+  });
 }
 
 Backend::Work Backend::reduce(Tensors& tensors, const ::c10d::ReduceOptions& options) {
-  const coalescing::EndsWhenThrown ends;
-  const at::Tensor& tensor = only(tensors, rank_, "reduce");
-  std::optional<Operation> operation = operation_of(Collective::reduce, tensor, options.reduceOp);
-  if (!operation) return pass_to_current(others_->reduce(tensors, options));
+  const EndsCoalescingWhenThrown ends;
+  std::optional<Operation> operation =
+      operation_of(Collective::reduce, only(tensors, rank_, "reduce"), options.reduceOp);
+  if (!operation) return hand_over([&](auto& others) { return others.reduce(tensors, options); });
   operation->root = root_of(options.rootRank, "reduce");
   return carry({.type = OpType::REDUCE,
                 .operation = std::move(*operation),
@@ -212,12 +196,12 @@ Backend::Work Backend::reduce(Tensors& tensors, const ::c10d::ReduceOptions& opt
 
 Backend::Work Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                  const ::c10d::AllgatherOptions& options) {
-  const coalescing::EndsWhenThrown ends;
+  const EndsCoalescingWhenThrown ends;
   const at::Tensor& input = only(inputs, rank_, "all-gather");
-  require_one_list(outputs.size(), "all-gather");
+  require_lists(outputs.size(), 1, "all-gather");
   require_alike(outputs.front(), input, size_, rank_, "all-gather");
   return carry({.type = OpType::ALLGATHER,
-                .operation = *operation_of(Collective::all_gather, input, {}),
+                .operation = *operation_of(Collective::all_gather, input),
                 .inputs = inputs,
                 .outputs = outputs.front(),
                 .result = outputs.front(),
@@ -226,74 +210,48 @@ Backend::Work Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
 
 Backend::Work Backend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                        const ::c10d::AllgatherOptions& options) {
-  const coalescing::EndsWhenThrown ends;
-  require_on_host(input, rank_, "all-gather");
-  require_on_host(output, rank_, "all-gather");
-  if (output.numel() != input.numel() * size_ || output.scalar_type() != input.scalar_type())
-    throw ConfigError(fmt::format(
-        "rank {}: all-gather: the output has {} elements, and {} ranks give {} each: make it as large as all "
-        "inputs, and of their type",
-        rank_, output.numel(), size_, input.numel()));
-  const at::Tensor whole =
-      output.is_contiguous() ? output : at::empty_like(output, at::MemoryFormat::Contiguous);
+  const EndsCoalescingWhenThrown ends;
+  require_blocks(output, input, "all-gather");
   Call call{.type = OpType::_ALLGATHER_BASE,
-            .operation = *operation_of(Collective::all_gather, input, {}),
+            .operation = *operation_of(Collective::all_gather, input),
             .inputs = {input},
-            .outputs = whole.view(-1).chunk(size_),
+            .outputs = {},
             .result = {output},
             .asynchronous = options.asyncOp};
-  if (input.numel() == 0) call.outputs = Tensors(static_cast<std::size_t>(size_), whole.view(-1));
-  if (!whole.is_same(output)) call.to_copy.emplace_back(output, whole);
+  write_blocks(call, output);
   return carry(std::move(call));
 }
 
 // outputs[r][i] is what rank r has for inputs[i].
 Backend::Work Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                            const ::c10d::AllgatherOptions& options) {
-  const coalescing::EndsWhenThrown ends;
-  if (outputs.size() != static_cast<std::size_t>(size_))
-    throw ConfigError(
-        fmt::format("rank {}: all-gather: {} ranks have {} lists of outputs: give one for each rank", rank_,
-                    size_, outputs.size()));
-  for (const Tensors& list : outputs) require_as_many(list.size(), inputs.size(), "all-gather");
-  std::vector<Work> parts;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
+  const EndsCoalescingWhenThrown ends;
+  require_lists(outputs.size(), static_cast<std::size_t>(size_), "all-gather");
+  for (const Tensors& list : outputs) require_lists(list.size(), inputs.size(), "all-gather");
+  return joined(inputs.size(), [&](std::size_t i) {
     std::vector<Tensors> to(1);
     for (const Tensors& of_rank : outputs) to.front().push_back(of_rank[i]);
     Tensors from{inputs[i]};
-    parts.push_back(allgather(to, from, options));
-  }
-  return c10::make_intrusive<JoinedWork>(rank_, std::move(parts));
+    return allgather(to, from, options);
+  });
 }
 
 Backend::Work Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                        const ::c10d::AllgatherOptions& options) {
-  const coalescing::EndsWhenThrown ends;
-  require_as_many(outputs.size(), inputs.size(), "all-gather");
-  std::vector<Work> parts;
-  for (std::size_t i = 0; i < inputs.size(); ++i)
-    parts.push_back(_allgather_base(outputs[i], inputs[i], options));
-  return c10::make_intrusive<JoinedWork>(rank_, std::move(parts));
-}
-
-Backend::Work Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
-                              const ::c10d::GatherOptions& options) {
-  const coalescing::EndsWhenThrown ends;
-  return pass_to_current(others_->gather(outputs, inputs, options));
-}
-Backend::Work Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
-                               const ::c10d::ScatterOptions& options) {
-  const coalescing::EndsWhenThrown ends;
-  return pass_to_current(others_->scatter(outputs, inputs, options));
+  const EndsCoalescingWhenThrown ends;
+  require_lists(outputs.size(), inputs.size(), "all-gather");
+  return joined(inputs.size(),
+                [&](std::size_t i) { return _allgather_base(outputs[i], inputs[i], options); });
 }
 
 Backend::Work Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                       const ::c10d::ReduceScatterOptions& options) {
-  const coalescing::EndsWhenThrown ends;
+  const EndsCoalescingWhenThrown ends;
   const at::Tensor& output = only(outputs, rank_, "reduce-scatter");
-  require_one_list(inputs.size(), "reduce-scatter");
+  require_lists(inputs.size(), 1, "reduce-scatter");
   std::optional<Operation> operation = operation_of(Collective::reduce_scatter, output, options.reduceOp);
-  if (!operation) return pass_to_current(others_->reduce_scatter(outputs, inputs, options));
+  if (!operation)
+    return hand_over([&](auto& others) { return others.reduce_scatter(outputs, inputs, options); });
   require_alike(inputs.front(), output, size_, rank_, "reduce-scatter");
   return carry({.type = OpType::REDUCE_SCATTER,
                 .operation = std::move(*operation),
@@ -305,92 +263,60 @@ Backend::Work Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& in
 
 Backend::Work Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                             const ::c10d::ReduceScatterOptions& options) {
-  const coalescing::EndsWhenThrown ends;
-  require_on_host(input, rank_, "reduce-scatter");
-  require_on_host(output, rank_, "reduce-scatter");
+  const EndsCoalescingWhenThrown ends;
+  require_blocks(input, output, "reduce-scatter");
   std::optional<Operation> operation = operation_of(Collective::reduce_scatter, output, options.reduceOp);
-  if (!operation) return pass_to_current(others_->_reduce_scatter_base(output, input, options));
-  if (input.numel() != output.numel() * size_ || output.scalar_type() != input.scalar_type())
-    throw ConfigError(fmt::format(
-        "rank {}: reduce-scatter: the input has {} elements, and {} ranks take {} each: make it as large as "
-        "all outputs, and of their type",
-        rank_, input.numel(), size_, output.numel()));
-  const at::Tensor whole = input.contiguous().view(-1);
-  Call call{.type = OpType::_REDUCE_SCATTER_BASE,
-            .operation = std::move(*operation),
-            .inputs = whole.chunk(size_),
-            .outputs = {output},
-            .result = {output},
-            .asynchronous = options.asyncOp};
-  if (output.numel() == 0) call.inputs = Tensors(static_cast<std::size_t>(size_), whole);
-  return carry(std::move(call));
+  if (!operation)
+    return hand_over([&](auto& others) { return others._reduce_scatter_base(output, input, options); });
+  return carry({.type = OpType::_REDUCE_SCATTER_BASE,
+                .operation = std::move(*operation),
+                .inputs = blocks_of(input.contiguous()),
+                .outputs = {output},
+                .result = {output},
+                .asynchronous = options.asyncOp});
 }
 
 Backend::Work Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                        const ::c10d::ReduceScatterOptions& options) {
-  const coalescing::EndsWhenThrown ends;
-  require_as_many(outputs.size(), inputs.size(), "reduce-scatter");
-  std::vector<Work> parts;
-  for (std::size_t i = 0; i < inputs.size(); ++i)
-    parts.push_back(_reduce_scatter_base(outputs[i], inputs[i], options));
-  return c10::make_intrusive<JoinedWork>(rank_, std::move(parts));
+  const EndsCoalescingWhenThrown ends;
+  require_lists(outputs.size(), inputs.size(), "reduce-scatter");
+  return joined(inputs.size(),
+                [&](std::size_t i) { return _reduce_scatter_base(outputs[i], inputs[i], options); });
 }
 
 Backend::Work Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                      std::vector<std::int64_t>& output_sizes,
                                      std::vector<std::int64_t>& input_sizes,
                                      const ::c10d::AllToAllOptions& options) {
-  const coalescing::EndsWhenThrown ends;
+  const EndsCoalescingWhenThrown ends;
   // By what is the same on all ranks, and nothing else.
   const bool equal = output_sizes.empty() && input_sizes.empty() && is_on_host(output) && is_on_host(input) &&
                      output.numel() == input.numel() && output.numel() > 0 && output.numel() % size_ == 0 &&
                      output.scalar_type() == input.scalar_type();
   if (!equal) {
-    require_dense(output, "all-to-all");
-    return pass_to_current(others_->alltoall_base(output, input, output_sizes, input_sizes, options));
+    if (!output.is_contiguous())  // Gloo writes into memory as if it were dense
+      throw ConfigError(
+          fmt::format("rank {}: all-to-all: its output has gaps in memory: give a contiguous tensor", rank_));
+    return hand_over([&](auto& others) {
+      return others.alltoall_base(output, input, output_sizes, input_sizes, options);
+    });
   }
-  const at::Tensor whole =
-      output.is_contiguous() ? output : at::empty_like(output, at::MemoryFormat::Contiguous);
-  Tensors from = input.contiguous().view(-1).chunk(size_);
+  Tensors from = blocks_of(input.contiguous());
   Call call{.type = OpType::ALLTOALL_BASE,
-            .operation = *operation_of(Collective::all_to_all, from.front(), {}),
-            .inputs = from,
-            .outputs = whole.view(-1).chunk(size_),
+            .operation = *operation_of(Collective::all_to_all, from.front()),
+            .inputs = std::move(from),
+            .outputs = {},
             .result = {output},
             .asynchronous = options.asyncOp};
-  if (!whole.is_same(output)) call.to_copy.emplace_back(output, whole);
+  write_blocks(call, output);
   return carry(std::move(call));
 }
 
-Backend::Work Backend::alltoall(Tensors& outputs, Tensors& inputs, const ::c10d::AllToAllOptions& options) {
-  const coalescing::EndsWhenThrown ends;
-  return pass_to_current(others_->alltoall(outputs, inputs, options));
-}
-
 Backend::Work Backend::barrier(const ::c10d::BarrierOptions& options) {
-  const coalescing::EndsWhenThrown ends;
+  const EndsCoalescingWhenThrown ends;
   return carry({.type = OpType::BARRIER, .operation = {}, .asynchronous = options.asyncOp});
 }
 
-void Backend::monitoredBarrier(const ::c10d::BarrierOptions& options, bool wait_all_ranks) {
-  ++handed_over_;
-  others_->monitoredBarrier(options, wait_all_ranks);
-}
-
-Backend::Work Backend::send(Tensors& tensors, int to, int tag) {
-  const coalescing::EndsWhenThrown ends;
-  return pass_to_current(others_->send(tensors, to, tag));
-}
-Backend::Work Backend::recv(Tensors& tensors, int from, int tag) {
-  const coalescing::EndsWhenThrown ends;
-  return pass_to_current(others_->recv(tensors, from, tag));
-}
-Backend::Work Backend::recvAnysource(Tensors& tensors, int tag) {
-  const coalescing::EndsWhenThrown ends;
-  return pass_to_current(others_->recvAnysource(tensors, tag));
-}
-
 void Backend::abort() { group().abort("its program aborted the process group"); }
-void Backend::shutdown() { others_->shutdown(); }
 
 }  // namespace dear::torch_backend

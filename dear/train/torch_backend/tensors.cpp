@@ -8,27 +8,6 @@ namespace dear::torch_backend {
 
 using ::c10d::ReduceOp;
 
-std::optional<DType> dtype_of(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return DType::f32;
-    case at::kDouble:
-      return DType::f64;
-    case at::kHalf:
-      return DType::f16;
-    case at::kBFloat16:
-      return DType::bf16;
-    case at::kInt:
-      return DType::i32;
-    case at::kLong:
-      return DType::i64;
-    case at::kByte:
-      return DType::u8;
-    default:
-      return std::nullopt;
-  }
-}
-
 std::optional<Reduction> reduction_of(const ReduceOp& op) {
   switch (op.op_) {
     case ReduceOp::SUM:

@@ -6,14 +6,12 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
-#include "dear/base/vocabulary/dtype.h"
 #include "dear/base/vocabulary/reduction.h"
 
 // Tensors and reductions of torch.distributed in the words of groups; `rank` and `call` are for messages.
 namespace dear::torch_backend {
 
-// None for types and reductions that a group does not have.
-std::optional<DType> dtype_of(at::ScalarType type);
+// None for a reduction that a group does not have.
 std::optional<Reduction> reduction_of(const ::c10d::ReduceOp& op);
 
 bool is_on_host(const at::Tensor& tensor);  // and dense
