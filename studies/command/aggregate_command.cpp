@@ -8,9 +8,6 @@
 #include <optional>
 #include <string>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -23,6 +20,7 @@
 #include "dear/comm/group/exchange.h"
 #include "dear/platform/cluster/presets.h"
 #include "dear/tools/options/names_in.h"
+#include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"
 #include "dear/tools/options/results_file.h"
 #include "dear/tools/options/run_as_ranks.h"
@@ -215,35 +213,29 @@ void add_aggregate(CLI::App& app) {
   CLI::App* const command = app.add_subcommand(
       "aggregate", "Add sparse gradients up in an aggregator that only adds and combines bits");
   const auto arguments = std::make_shared<AggregateArguments>();
-  const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
-    return command->add_option(name, value, help)->type_name(type);
-  };
-  add("--workers", arguments->workers,
+  const OptionAdder add(*command);
+  add("--workers", arguments->workers, "N",
       fmt::format("Workers on this host, 1 to {} (default 3), beside the aggregator; under a launcher, all "
                   "ranks that it started but the last",
-                  kMostWorkers),
-      "N");
-  add("--elements", arguments->elements,
-      "Elements of the gradient, in fp32; K and M stand for powers of 1024", "N")
-      ->capture_default_str();
-  add("--density", arguments->run.density,
-      "Which part of the elements is not zero on some worker; each worker has more than half of them", "PART")
-      ->capture_default_str();
-  add("--steps", arguments->run.steps, "Gradients that are added up, in turns as sketches and dense", "K")
-      ->capture_default_str();
+                  kMostWorkers));
+  add.with_default("--elements", arguments->elements, "N",
+                   "Elements of the gradient, in fp32; K and M stand for powers of 1024");
+  add.with_default(
+      "--density", arguments->run.density, "PART",
+      "Which part of the elements is not zero on some worker; each worker has more than half of them");
+  add.with_default("--steps", arguments->run.steps, "K",
+                   "Gradients that are added up, in turns as sketches and dense");
   command->add_flag("--exact", arguments->run.exact,
                     "Add in fixed point (int64), and prove that sums are the same bits as dense ones");
-  add("--seed", arguments->run.seed, "Of the gradients and of the sketches' hashes", "N")
-      ->capture_default_str();
-  add("--network", arguments->network, "Model a network, as in `dear train`; default: the real one",
-      "NETWORK");
-  add("--backend", arguments->backend,
+  add.with_default("--seed", arguments->run.seed, "N", "Of the gradients and of the sketches' hashes");
+  add("--network", arguments->network, "NETWORK",
+      "Model a network, as in `dear train`; default: the real one");
+  add("--backend", arguments->backend, "NAME",
       "What carries messages: " + names_in(backend_table()) +
-          " (default: the fastest that reaches all ranks)",
-      "NAME");
-  add("--timeout", arguments->timeout, "How long to wait for another rank", "TIME")->capture_default_str();
+          " (default: the fastest that reaches all ranks)");
+  add.with_default("--timeout", arguments->timeout, "TIME", "How long to wait for another rank");
   command->add_flag(kBindOption, arguments->bind, "Keep each rank on its part of the cores");
-  add("--json", arguments->json, "Write the results to FILE", "FILE");
+  add("--json", arguments->json, "FILE", "Write the results to FILE");
   command->footer(
       "The last rank is the aggregator. It stands in for a switch: it adds numbers and combines bits by or, "
       "and "

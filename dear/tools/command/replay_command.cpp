@@ -7,9 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
@@ -37,6 +34,7 @@
 #include "dear/tools/command/scenario.h"
 #include "dear/tools/launch/launcher.h"
 #include "dear/tools/options/names_in.h"
+#include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"
 #include "dear/tools/options/results_file.h"
 #include "dear/tools/options/run_as_ranks.h"
@@ -349,49 +347,33 @@ void add_replay_command(CLI::App& app) {
   CLI::App* const command = app.add_subcommand(
       "replay",
       "Run a workload's communication for real, under several policies, with its computation timed");
+  const OptionAdder add(*command);
   const auto arguments = std::make_shared<ReplayArguments>();
-  command
-      ->add_option("--model", arguments->model,
-                   "Model by name (`dear models` lists them), or a workload file, as `dear profile` and "
-                   "`dear train --profile` write it")
-      ->required()
-      ->type_name("M");
+  add("--model", arguments->model, "M",
+      "Model by name (`dear models` lists them), or a workload file, as `dear profile` and "
+      "`dear train --profile` write it")
+      ->required();
   arguments->job.add_job_to(*command);
-  command
-      ->add_option("--workers", arguments->workers,
-                   "Ranks on this host (default 2); under a launcher, those that it started")
-      ->check(CLI::Range(1, launch::kMostRanks))
-      ->type_name("N");
+  add("--workers", arguments->workers, "N",
+      "Ranks on this host (default 2); under a launcher, those that it started")
+      ->check(CLI::Range(1, launch::kMostRanks));
   arguments->policies.add_to(*command, "How tensors are grouped: a size, layer, or all", "25MiB");
   arguments->kfac.add_to(*command);
   add_compression_to(*command, arguments->compression);
-  command
-      ->add_option("--network", arguments->network,
-                   "Model a network, as in `dear train`; default: the real one")
-      ->type_name("NETWORK");
-  command
-      ->add_option("--backend", arguments->backend,
-                   "What carries collectives: " + names_in(backend_table()) +
-                       " (default: the fastest that reaches all ranks)")
-      ->type_name("NAME");
-  command
-      ->add_option(
-          "--predict", arguments->predict,
-          "Show beside it what `dear simulate` says for rings on this cluster, such as the file that "
-          "`dear bench collective --cluster` wrote (default: the modelled network)")
-      ->type_name("CLUSTER");
-  command->add_option("--iterations", arguments->options.iterations, "Iterations; the first half warms up")
-      ->check(CLI::Range(std::int64_t{4}, std::int64_t{1'000'000}))
-      ->type_name("K")
-      ->capture_default_str();
-  command->add_option("--timeout", arguments->timeout, "How long to wait for another rank")
-      ->type_name("TIME")
-      ->capture_default_str();
+  add("--network", arguments->network, "NETWORK",
+      "Model a network, as in `dear train`; default: the real one");
+  add("--backend", arguments->backend, "NAME",
+      "What carries collectives: " + names_in(backend_table()) +
+          " (default: the fastest that reaches all ranks)");
+  add("--predict", arguments->predict, "CLUSTER",
+      "Show beside it what `dear simulate` says for rings on this cluster, such as the file that "
+      "`dear bench collective --cluster` wrote (default: the modelled network)");
+  add.with_default("--iterations", arguments->options.iterations, "K", "Iterations; the first half warms up")
+      ->check(CLI::Range(std::int64_t{4}, std::int64_t{1'000'000}));
+  add.with_default("--timeout", arguments->timeout, "TIME", "How long to wait for another rank");
   command->add_flag(kBindOption, arguments->bind, "Keep each worker on its part of the cores");
-  command->add_option("--json", arguments->json, "Write the results to FILE")->type_name("FILE");
-  command
-      ->add_option("--trace", arguments->trace, "Write a timeline of all ranks for https://ui.perfetto.dev")
-      ->type_name("FILE");
+  add("--json", arguments->json, "FILE", "Write the results to FILE");
+  add("--trace", arguments->trace, "FILE", "Write a timeline of all ranks for https://ui.perfetto.dev");
   command->callback([command, arguments] { run_replay_command(*command, *arguments); });
 }
 
