@@ -16,8 +16,6 @@
 #include "dear/base/vocabulary/units.h"
 #include "dear/comm/backends/backends.h"
 #include "dear/comm/backends/environment.h"
-#include "dear/comm/backends/init.h"
-#include "dear/comm/group/exchange.h"
 #include "dear/platform/cluster/presets.h"
 #include "dear/tools/options/names_in.h"
 #include "dear/tools/options/option_adder.h"
@@ -47,9 +45,7 @@ struct AggregateSettings {
   int workers = 1;
   studies::aggregation::RunOptions run;
   std::optional<Network> network;
-  std::string backend;
   double timeout_seconds = 0;
-  bool bind = false;
   std::string json;
 };
 
@@ -87,9 +83,7 @@ AggregateSettings check(const AggregateArguments& arguments, const LaunchEnviron
   AggregateSettings settings{.workers = checked_senders(arguments.workers, environment),
                              .run = arguments.run,
                              .network = {},
-                             .backend = arguments.backend,
                              .timeout_seconds = checked_timeout(arguments.timeout, "120s"),
-                             .bind = arguments.bind,
                              .json = checked_output_path("--json", arguments.json)};
   refuse_bind_under_launcher(arguments.bind, environment);
   settings.run.elements = checked_elements(arguments.elements);
@@ -173,38 +167,30 @@ void print(const AggregateSettings& settings, const studies::aggregation::RunRes
   std::cout << std::flush;
 }
 
-void run_rank(const AggregateSettings& settings) {
-  std::string choice;
-  const Group group = init({.timeout = std::chrono::duration<double>(settings.timeout_seconds),
-                            .network = settings.network,
-                            .backend = settings.backend,
-                            .say = [&](const std::string& sentence) { choice = sentence + "\n"; }});
-  try {
-    agree(group, "command", common_settings(settings));
-    const std::optional<studies::aggregation::RunResult> result =
-        studies::aggregation::run(group, settings.run);
-    if (group.rank() != 0) return;
-    print(settings, *result, group.size() - 1, choice);
-    write_checked([&] {
-      if (!settings.json.empty())
-        write_results(settings.json, to_json(settings, *result, group),
-                      {.communication = settings.network.has_value()});
-    });
-  } catch (const std::exception& error) {
-    group.abort(error.what());  // the peers learn the reason at once
-    throw;
-  }
-}
-
 void run_aggregate_command(const AggregateArguments& arguments) {
   AggregateSettings settings;
   run_as_ranks(
       "dear aggregate",
       [&](const LaunchEnvironment& environment) {
         settings = check(arguments, environment);
-        return Ranks{.workers = settings.workers + 1, .bind = settings.bind};
+        return Ranks{.workers = settings.workers + 1,
+                     .bind = arguments.bind,
+                     .group = {.timeout = std::chrono::duration<double>(settings.timeout_seconds),
+                               .network = settings.network,
+                               .backend = arguments.backend},
+                     .settings = common_settings(settings)};
       },
-      [&] { run_rank(settings); });
+      [&](const Group& group, const std::string& said) {
+        const std::optional<studies::aggregation::RunResult> result =
+            studies::aggregation::run(group, settings.run);
+        if (group.rank() != 0) return;
+        print(settings, *result, group.size() - 1, said);
+        write_checked([&] {
+          if (!settings.json.empty())
+            write_results(settings.json, to_json(settings, *result, group),
+                          {.communication = settings.network.has_value()});
+        });
+      });
 }
 
 }  // namespace

@@ -19,7 +19,6 @@
 #include "dear/base/vocabulary/units.h"
 #include "dear/comm/backends/backends.h"
 #include "dear/comm/backends/environment.h"
-#include "dear/comm/backends/init.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/platform/cluster/presets.h"
 #include "dear/platform/cost/cluster_times.h"
@@ -72,7 +71,6 @@ struct ReplaySettings {
   Fusion fusion;
   std::optional<Network> network;
   std::optional<Cluster> predicted_on;
-  bool bind = false;
   double timeout_seconds = 0;
   std::string json, trace;
   std::optional<KfacReplaySettings> kfac{};  // then nothing else is replayed
@@ -127,7 +125,6 @@ ReplaySettings check(const CLI::App& command, const ReplayArguments& arguments,
                      const LaunchEnvironment& environment) {
   ReplaySettings settings;
   settings.workers = checked_workers(arguments.workers, 2, environment);
-  settings.bind = arguments.bind;
   refuse_bind_under_launcher(arguments.bind, environment);
   settings.workload = read_job(arguments.job, arguments.model);
   const Policies divided = divide(arguments.policies.policies);
@@ -164,8 +161,6 @@ ReplaySettings check(const CLI::App& command, const ReplayArguments& arguments,
   return settings;
 }
 
-// Describes the settings that must be the same on all ranks, also when each was started with a command of its
-// own.
 std::string common_settings(const ReplaySettings& settings, const ReplayArguments& arguments) {
   Digest job;
   for (const Layer& layer : settings.workload.layers)
@@ -295,39 +290,28 @@ void print(const ReplaySettings& settings, const std::vector<Run>& runs) {
   std::cout << table.to_string() << std::flush;
 }
 
-void run_rank(const ReplayArguments& arguments, ReplaySettings& settings) {
-  std::string choice;
-  Group group = init({.timeout = std::chrono::duration<double>(settings.timeout_seconds),
-                      .network = settings.network,
-                      .backend = arguments.backend,
-                      .say = [&](const std::string& sentence) { choice = sentence + "\n"; }});
-  try {
-    agree(group, "command", common_settings(settings, arguments));
-    if (settings.kfac) return replay_kfac(*settings.kfac, group, choice);
-    std::vector<Run> runs;
-    std::optional<Trace> trace;
-    const std::vector<std::optional<CompressionModel>> compressions = ways(settings, group, choice);
-    for (const Policy* policy : settings.policies)
-      for (const std::optional<CompressionModel>& compression : compressions)
-        runs.push_back(replay_one(settings, arguments, *policy, compression, group, trace));
-    if (group.rank() != 0) return;
-    std::cout << fmt::format(
-                     "replaying {}: forward {}, backward {}, {} of parameters on each of {} ranks\n{}",
-                     settings.workload.name, format_seconds(settings.workload.forward_seconds()),
-                     format_seconds(settings.workload.backward_seconds()),
-                     format_bytes(settings.workload.bytes()), group.size(), choice)
-              << "Computation is timed, not done; communication is real"
-              << (settings.network ? " and takes the time of the modelled network" : "") << ".\n\n";
-    print(settings, runs);
-    write_checked([&] {
-      if (!settings.json.empty())
-        write_results(settings.json, to_json(settings, runs, group), of_replay(group));
-      if (trace) write_chrome_trace(*trace, settings.trace);
-    });
-  } catch (const std::exception& error) {
-    group.abort(error.what());  // the peers learn the reason at once
-    throw;
-  }
+void run_rank(const ReplayArguments& arguments, ReplaySettings& settings, const Group& group,
+              std::string said) {
+  if (settings.kfac) return replay_kfac(*settings.kfac, group, said);
+  std::vector<Run> runs;
+  std::optional<Trace> trace;
+  const std::vector<std::optional<CompressionModel>> compressions = ways(settings, group, said);
+  for (const Policy* policy : settings.policies)
+    for (const std::optional<CompressionModel>& compression : compressions)
+      runs.push_back(replay_one(settings, arguments, *policy, compression, group, trace));
+  if (group.rank() != 0) return;
+  std::cout << fmt::format("replaying {}: forward {}, backward {}, {} of parameters on each of {} ranks\n{}",
+                           settings.workload.name, format_seconds(settings.workload.forward_seconds()),
+                           format_seconds(settings.workload.backward_seconds()),
+                           format_bytes(settings.workload.bytes()), group.size(), said)
+            << "Computation is timed, not done; communication is real"
+            << (settings.network ? " and takes the time of the modelled network" : "") << ".\n\n";
+  print(settings, runs);
+  write_checked([&] {
+    if (!settings.json.empty())
+      write_results(settings.json, to_json(settings, runs, group), of_replay(group));
+    if (trace) write_chrome_trace(*trace, settings.trace);
+  });
 }
 
 void run_replay_command(const CLI::App& command, const ReplayArguments& arguments) {
@@ -336,9 +320,14 @@ void run_replay_command(const CLI::App& command, const ReplayArguments& argument
       "dear replay",
       [&](const LaunchEnvironment& environment) {
         settings = check(command, arguments, environment);
-        return Ranks{.workers = settings.workers, .bind = settings.bind};
+        return Ranks{.workers = settings.workers,
+                     .bind = arguments.bind,
+                     .group = {.timeout = std::chrono::duration<double>(settings.timeout_seconds),
+                               .network = settings.network,
+                               .backend = arguments.backend},
+                     .settings = common_settings(settings, arguments)};
       },
-      [&] { run_rank(arguments, settings); });
+      [&](const Group& group, const std::string& said) { run_rank(arguments, settings, group, said); });
 }
 
 }  // namespace

@@ -18,8 +18,6 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/backends/backends.h"
 #include "dear/comm/backends/environment.h"
-#include "dear/comm/backends/init.h"
-#include "dear/comm/group/exchange.h"
 #include "dear/schedule/policies/policy.h"
 #include "dear/schedule/policies/schedule_file.h"
 #include "dear/tools/command/commands.h"
@@ -76,8 +74,6 @@ std::string gradients_of(const TrainSettings& settings) {
   return fmt::format("{}", fmt::join(texts, " "));
 }
 
-// Describes the settings that must be the same on all ranks, also when each was started with a command of its
-// own.
 std::string common_settings(const TrainSettings& settings, const train_command::Corpus& corpus) {
   return fmt::format(
       "policies {}, compared {}, gradients {}, fusion {}, network {}, backend {}, reproducible {}, one copy "
@@ -198,28 +194,11 @@ train_command::Trained train_with_progress(const TrainSettings& settings, const 
       [](const std::string& sentence) { say(sentence + "\n"); });
 }
 
-void run_rank(const TrainSettings& settings, const train_command::Corpus& corpus) {
-  train_command::training_module().set_compute_threads(settings.threads);
-  std::string choice;
-  Group group = init({.timeout = std::chrono::duration<double>(settings.timeout_seconds),
-                      .network = settings.network,
-                      .grid = settings.grid,
-                      .backend = settings.job.backend,
-                      .reproducible = settings.job.reproducible,
-                      .say = [&](const std::string& sentence) { choice = sentence + "\n"; }});
-  try {
-    agree(group, "command", common_settings(settings, corpus));
-    if (group.rank() == 0) {
-      say(heading(settings, corpus) + choice + "\n");
-    }
-    const train_command::Trained trained = train_with_progress(settings, corpus, group);
-    if (group.rank() == 0) {
-      report(settings, trained, group);
-    }
-  } catch (const std::exception& error) {
-    group.abort(error.what());  // the peers learn the reason at once
-    throw;
-  }
+void run_rank(const TrainSettings& settings, const train_command::Corpus& corpus, const Group& group,
+              const std::string& said) {
+  if (group.rank() == 0) say(heading(settings, corpus) + said + "\n");
+  const train_command::Trained trained = train_with_progress(settings, corpus, group);
+  if (group.rank() == 0) report(settings, trained, group);
 }
 
 void run_train_command(const TrainOptions& options) {
@@ -232,9 +211,18 @@ void run_train_command(const TrainOptions& options) {
       [&](const LaunchEnvironment& environment) {
         settings = check(options, environment, this_host());
         corpus = train_command::read_corpus(settings.data, settings.job.context + 2);
-        return Ranks{.workers = settings.workers, .bind = settings.bind};
+        if (environment.size > 1 || settings.workers == 1)  // this process is a rank
+          train_command::training_module().set_compute_threads(settings.threads);
+        return Ranks{.workers = settings.workers,
+                     .bind = settings.bind,
+                     .group = {.timeout = std::chrono::duration<double>(settings.timeout_seconds),
+                               .network = settings.network,
+                               .grid = settings.grid,
+                               .backend = settings.job.backend,
+                               .reproducible = settings.job.reproducible},
+                     .settings = common_settings(settings, corpus)};
       },
-      [&] { run_rank(settings, corpus); });
+      [&](const Group& group, const std::string& said) { run_rank(settings, corpus, group, said); });
 }
 
 void add_job_options(CLI::App& command, TrainOptions& options) {
