@@ -12,10 +12,10 @@
 
 #include "dear/schedule/codec/codec.h"
 #include "dear/schedule/codec/feedback.h"
+#include "dear/schedule/codec/kernels.h"
 #include "dear/schedule/codec/key_index.h"
 #include "dear/schedule/codec/low_rank.h"
 #include "dear/schedule/codec/sketch.h"
-#include "dear/schedule/codec/sketch_scan.h"
 
 namespace dear::codec {
 namespace {
