@@ -8,9 +8,6 @@
 #include <optional>
 #include <string>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -19,10 +16,9 @@
 #include "dear/base/vocabulary/units.h"
 #include "dear/comm/backends/backends.h"
 #include "dear/comm/backends/environment.h"
-#include "dear/comm/backends/init.h"
-#include "dear/comm/group/exchange.h"
 #include "dear/platform/cluster/presets.h"
 #include "dear/tools/options/names_in.h"
+#include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"
 #include "dear/tools/options/results_file.h"
 #include "dear/tools/options/run_as_ranks.h"
@@ -49,9 +45,7 @@ struct AggregateSettings {
   int workers = 1;
   studies::aggregation::RunOptions run;
   std::optional<Network> network;
-  std::string backend;
   double timeout_seconds = 0;
-  bool bind = false;
   std::string json;
 };
 
@@ -89,9 +83,7 @@ AggregateSettings check(const AggregateArguments& arguments, const LaunchEnviron
   AggregateSettings settings{.workers = checked_senders(arguments.workers, environment),
                              .run = arguments.run,
                              .network = {},
-                             .backend = arguments.backend,
                              .timeout_seconds = checked_timeout(arguments.timeout, "120s"),
-                             .bind = arguments.bind,
                              .json = checked_output_path("--json", arguments.json)};
   refuse_bind_under_launcher(arguments.bind, environment);
   settings.run.elements = checked_elements(arguments.elements);
@@ -175,38 +167,30 @@ void print(const AggregateSettings& settings, const studies::aggregation::RunRes
   std::cout << std::flush;
 }
 
-void run_rank(const AggregateSettings& settings) {
-  std::string choice;
-  const Group group = init({.timeout = std::chrono::duration<double>(settings.timeout_seconds),
-                            .network = settings.network,
-                            .backend = settings.backend,
-                            .say = [&](const std::string& sentence) { choice = sentence + "\n"; }});
-  try {
-    agree(group, "command", common_settings(settings));
-    const std::optional<studies::aggregation::RunResult> result =
-        studies::aggregation::run(group, settings.run);
-    if (group.rank() != 0) return;
-    print(settings, *result, group.size() - 1, choice);
-    write_checked([&] {
-      if (!settings.json.empty())
-        write_results(settings.json, to_json(settings, *result, group),
-                      {.communication = settings.network.has_value()});
-    });
-  } catch (const std::exception& error) {
-    group.abort(error.what());  // the peers learn the reason at once
-    throw;
-  }
-}
-
 void run_aggregate_command(const AggregateArguments& arguments) {
   AggregateSettings settings;
   run_as_ranks(
       "dear aggregate",
       [&](const LaunchEnvironment& environment) {
         settings = check(arguments, environment);
-        return Ranks{.workers = settings.workers + 1, .bind = settings.bind};
+        return Ranks{.workers = settings.workers + 1,
+                     .bind = arguments.bind,
+                     .group = {.timeout = std::chrono::duration<double>(settings.timeout_seconds),
+                               .network = settings.network,
+                               .backend = arguments.backend},
+                     .settings = common_settings(settings)};
       },
-      [&] { run_rank(settings); });
+      [&](const Group& group, const std::string& said) {
+        const std::optional<studies::aggregation::RunResult> result =
+            studies::aggregation::run(group, settings.run);
+        if (group.rank() != 0) return;
+        print(settings, *result, group.size() - 1, said);
+        write_checked([&] {
+          if (!settings.json.empty())
+            write_results(settings.json, to_json(settings, *result, group),
+                          {.communication = settings.network.has_value()});
+        });
+      });
 }
 
 }  // namespace
@@ -215,35 +199,29 @@ void add_aggregate(CLI::App& app) {
   CLI::App* const command = app.add_subcommand(
       "aggregate", "Add sparse gradients up in an aggregator that only adds and combines bits");
   const auto arguments = std::make_shared<AggregateArguments>();
-  const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
-    return command->add_option(name, value, help)->type_name(type);
-  };
-  add("--workers", arguments->workers,
+  const OptionAdder add(*command);
+  add("--workers", arguments->workers, "N",
       fmt::format("Workers on this host, 1 to {} (default 3), beside the aggregator; under a launcher, all "
                   "ranks that it started but the last",
-                  kMostWorkers),
-      "N");
-  add("--elements", arguments->elements,
-      "Elements of the gradient, in fp32; K and M stand for powers of 1024", "N")
-      ->capture_default_str();
-  add("--density", arguments->run.density,
-      "Which part of the elements is not zero on some worker; each worker has more than half of them", "PART")
-      ->capture_default_str();
-  add("--steps", arguments->run.steps, "Gradients that are added up, in turns as sketches and dense", "K")
-      ->capture_default_str();
+                  kMostWorkers));
+  add.with_default("--elements", arguments->elements, "N",
+                   "Elements of the gradient, in fp32; K and M stand for powers of 1024");
+  add.with_default(
+      "--density", arguments->run.density, "PART",
+      "Which part of the elements is not zero on some worker; each worker has more than half of them");
+  add.with_default("--steps", arguments->run.steps, "K",
+                   "Gradients that are added up, in turns as sketches and dense");
   command->add_flag("--exact", arguments->run.exact,
                     "Add in fixed point (int64), and prove that sums are the same bits as dense ones");
-  add("--seed", arguments->run.seed, "Of the gradients and of the sketches' hashes", "N")
-      ->capture_default_str();
-  add("--network", arguments->network, "Model a network, as in `dear train`; default: the real one",
-      "NETWORK");
-  add("--backend", arguments->backend,
+  add.with_default("--seed", arguments->run.seed, "N", "Of the gradients and of the sketches' hashes");
+  add("--network", arguments->network, "NETWORK",
+      "Model a network, as in `dear train`; default: the real one");
+  add("--backend", arguments->backend, "NAME",
       "What carries messages: " + names_in(backend_table()) +
-          " (default: the fastest that reaches all ranks)",
-      "NAME");
-  add("--timeout", arguments->timeout, "How long to wait for another rank", "TIME")->capture_default_str();
+          " (default: the fastest that reaches all ranks)");
+  add.with_default("--timeout", arguments->timeout, "TIME", "How long to wait for another rank");
   command->add_flag(kBindOption, arguments->bind, "Keep each rank on its part of the cores");
-  add("--json", arguments->json, "Write the results to FILE", "FILE");
+  add("--json", arguments->json, "FILE", "Write the results to FILE");
   command->footer(
       "The last rank is the aggregator. It stands in for a switch: it adds numbers and combines bits by or, "
       "and "

@@ -18,15 +18,13 @@
 #include <unistd.h>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "dear/base/charts/picture_file.h"
 #include "dear/base/os/atomic_file.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/tools/launch/own_command.h"
+#include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"
 #include "dear/tools/options/progress.h"
 #include "dear/tools/options/results_file.h"
@@ -73,15 +71,12 @@ class StudyFolder {
   explicit StudyFolder(std::string path) : path_(std::move(path)) {}
 
   void add_to(CLI::App& command, const std::string& contents) {
-    command.add_option("--out", path_, "Folder to write to: " + contents)
-        ->type_name("FOLDER")
-        ->capture_default_str();
-    command
-        .add_option("--pictures", formats_,
-                    "Write each picture in these formats too, beside SVG: pdf, png, or both with a comma")
+    const OptionAdder add(command);
+    add.with_default("--out", path_, "FOLDER", "Folder to write to: " + contents);
+    add("--pictures", formats_, "FORMATS",
+        "Write each picture in these formats too, beside SVG: pdf, png, or both with a comma")
         ->delimiter(',')
-        ->check(CLI::IsMember({"pdf", "png"}))
-        ->type_name("FORMATS");
+        ->check(CLI::IsMember({"pdf", "png"}));
   }
   // Before the work: a study that takes minutes is not lost for want of a folder or of a converter.
   void make() const {
@@ -124,11 +119,10 @@ struct StudyArguments {
   std::optional<std::string> published;
 
   void add_published_to(CLI::App& command) {
-    command
-        .add_option("--published", published,
-                    "Figures of papers, with their sources: all numbers that are not simulated; without it "
-                    "those that come with DeAR")
-        ->type_name("FILE");
+    const OptionAdder add(command);
+    add("--published", published, "FILE",
+        "Figures of papers, with their sources: all numbers that are not simulated; without it "
+        "those that come with DeAR");
   }
   [[nodiscard]] studies::Published read() const {
     return studies::read_published(published ? *published
@@ -152,12 +146,11 @@ struct TrainingArguments {
   bool quick = false;
 
   void add_to(CLI::App& command) {
+    const OptionAdder add(command);
     folder.add_to(command, "README.md, pictures, results.json");
-    command
-        .add_option("--seeds", seeds,
-                    fmt::format("How many tasks are trained on (default: {}, or 2 if quick)", default_seeds))
-        ->check(CLI::Range(1, 1000))
-        ->type_name("N");
+    add("--seeds", seeds, "N",
+        fmt::format("How many tasks are trained on (default: {}, or 2 if quick)", default_seeds))
+        ->check(CLI::Range(1, 1000));
     command.add_flag("--quick", quick,
                      "Take seconds instead of minutes, on tasks so small that what is learned means nothing");
   }
@@ -195,11 +188,10 @@ struct ThemisArguments {
   bool quick = false;
 
   void add_to(CLI::App& command) {
+    const OptionAdder add(command);
     folder.add_to(command, "README.md, pictures, results.json");
-    command
-        .add_option("--published", published,
-                    "Figures of the paper, with their source; without it those that come with DeAR")
-        ->type_name("FILE");
+    add("--published", published, "FILE",
+        "Figures of the paper, with their source; without it those that come with DeAR");
     command.add_flag("--quick", quick, "Look at fewer models, networks and sizes");
   }
 };
@@ -221,16 +213,12 @@ struct KfacArguments {
   std::optional<std::string> published, convergence;
 
   void add_to(CLI::App& command) {
+    const OptionAdder add(command);
     folder.add_to(command, "README.md, pictures, results.json");
-    command
-        .add_option("--published", published,
-                    "Figures of the paper, with their source; without it those that come with DeAR")
-        ->type_name("FILE");
-    command
-        .add_option(
-            "--convergence", convergence,
-            "Losses that bench/kfac/convergence.py has measured: writes their page and picture, nothing else")
-        ->type_name("FILE");
+    add("--published", published, "FILE",
+        "Figures of the paper, with their source; without it those that come with DeAR");
+    add("--convergence", convergence, "FILE",
+        "Losses that bench/kfac/convergence.py has measured: writes their page and picture, nothing else");
   }
 };
 

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/error.h"
-#include "dear/schedule/codec/hash.h"
+#include "dear/schedule/codec/kernels.h"
 #include "dear/schedule/codec/peel.h"
 
 namespace dear::studies::homomorphic {
@@ -29,7 +29,7 @@ void measure(RecoveryRate& rate, int trials) {
   double left = 0, rounds = 0;
   for (int trial = 0; trial < trials; ++trial) {
     const codec::KeyHash hash(static_cast<std::uint64_t>(1 + trial));
-    codec::find_hash()->rows(hash, numbers.data(), rate.keys, range, keys.data());
+    codec::kernels().rows(hash, numbers.data(), rate.keys, range, keys.data());
     const codec::PeeledGroup peeled =
         codec::peel_group<1>(keys, rows.size(), 1, rows.data(), values.data(), memory);
     left += 1 - static_cast<double>(peeled.peeled) / static_cast<double>(rate.keys);

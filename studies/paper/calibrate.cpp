@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -64,12 +65,45 @@ Grouping grouping_of(const Setting& setting, const cost::CollectiveTimes& times)
   return plan::FusionChoice::parse(setting.figure->fusion).resolve(*setting.policy, setting.workload, times);
 }
 
+cost::CollectiveTimes times_with(const Setting& setting, const Calibration& constants) {
+  return cost::times_on(calibrated(setting.cluster, constants), {.algorithm = "nccl"});
+}
+
+// The policy chooses its buckets as if `in_mind` were the constants.
+double samples_per_second(const Setting& setting, const Calibration& constants, const Calibration& in_mind) {
+  const Grouping grouping = grouping_of(setting, times_with(setting, in_mind));
+  return setting.samples / sim::iteration_seconds(*setting.policy, setting.workload, {grouping},
+                                                  calibrated(setting.cluster, constants),
+                                                  times_with(setting, constants))
+                               .front();
+}
+
 double samples_per_second(const Setting& setting, const Calibration& constants) {
-  const Cluster cluster = calibrated(setting.cluster, constants);
-  const cost::CollectiveTimes times = cost::times_on(cluster, {.algorithm = "nccl"});
-  const Grouping grouping = grouping_of(setting, times);
-  return setting.samples /
-         sim::iteration_seconds(*setting.policy, setting.workload, {grouping}, cluster, times).front();
+  return samples_per_second(setting, constants, constants);
+}
+
+// The shortest launch by which the rule of the policy merges all tensors.
+std::optional<Calibration> merging(const Setting& setting, const Calibration& constants) {
+  constexpr double kLongest = 1;
+  constexpr int kHalvings = 30;
+  const auto with = [&](double launch) {
+    Calibration changed = constants;
+    changed.launch_seconds = launch;
+    return changed;
+  };
+  const auto merges = [&](double launch) {
+    return grouping_of(setting, times_with(setting, with(launch))).size() == 1;
+  };
+  double low = constants.launch_seconds, high = low;
+  while (!merges(high)) {
+    low = std::exchange(high, 2 * high);
+    if (high > kLongest) return std::nullopt;
+  }
+  for (int i = 0; i < kHalvings; ++i) {
+    const double middle = (low + high) / 2;
+    (merges(middle) ? high : low) = middle;
+  }
+  return with(high);
 }
 
 std::vector<double> logarithms(const Calibration& constants) {
@@ -115,8 +149,16 @@ std::vector<std::pair<std::size_t, std::size_t>> places_of(const Published& publ
   return places;
 }
 
-bool in_order(double published_a, double published_b, double modelled_a, double modelled_b) {
-  return (published_a < published_b) == (modelled_a < modelled_b);
+// Two figures whose order is one, for one job on one cluster.
+bool is_pair(const PublishedFigure& one, const PublishedFigure& other) {
+  const double a = one.samples_per_second, b = other.samples_per_second;
+  return one.model == other.model && one.cluster == other.cluster &&
+         std::max(a, b) >= (1 + kTie) * std::min(a, b);
+}
+
+bool in_order(const std::vector<PublishedFigure>& figures, const std::vector<double>& modelled, std::size_t a,
+              std::size_t b) {
+  return (figures[a].samples_per_second < figures[b].samples_per_second) == (modelled[a] < modelled[b]);
 }
 
 std::string percent(double part) { return fmt::format("{:.1f} %", 100 * part); }
@@ -156,13 +198,9 @@ Judgement judge(const Published& published, const std::vector<double>& modelled,
     if (!counts[i]) continue;
     errors.push_back(std::abs(modelled[i] / figures[i].samples_per_second - 1));
     for (std::size_t j = i + 1; j < figures.size(); ++j) {
-      const double a = figures[i].samples_per_second;
-      const double b = figures[j].samples_per_second;
-      if (!counts[j] || figures[i].model != figures[j].model || figures[i].cluster != figures[j].cluster ||
-          std::max(a, b) < (1 + kTie) * std::min(a, b))
-        continue;
+      if (!counts[j] || !is_pair(figures[i], figures[j])) continue;
       ++judgement.pairs;
-      judgement.pairs_in_order += in_order(a, b, modelled[i], modelled[j]) ? 1 : 0;
+      judgement.pairs_in_order += in_order(figures, modelled, i, j) ? 1 : 0;
     }
   }
   if (errors.empty()) return judgement;
@@ -234,6 +272,73 @@ std::string report_of(const Published& published, const Fit& fit, const Fit& swa
                     fit.modelled[i], error(fit), fit.fitted[i] ? "fitted" : "**held back**", error(swapped));
   }
   return text;
+}
+
+Unexplained least_explained(const Published& published, const Fit& fit) {
+  const std::vector<PublishedFigure>& figures = published.figures;
+  std::optional<Unexplained> least;
+  for (std::size_t i = 0; i < figures.size(); ++i) {
+    const double error = fit.modelled[i] / figures[i].samples_per_second - 1;
+    if (fit.fitted[i] || (least && std::abs(error) <= std::abs(least->error))) continue;
+    least = {.figure = i, .error = error};
+  }
+  if (!least) throw ConfigError("every published figure is fitted, so that none tells what the model misses");
+  const PublishedFigure& figure = figures[least->figure];
+  for (std::size_t i = 0; i < figures.size(); ++i) {
+    if (figures[i].policy == "serial" && figures[i].model == figure.model &&
+        figures[i].cluster == figure.cluster)
+      least->of_serial = figure.samples_per_second / figures[i].samples_per_second;
+    for (std::size_t j = i + 1; j < figures.size(); ++j) {
+      if (fit.fitted[i] || fit.fitted[j] || !is_pair(figures[i], figures[j]) ||
+          in_order(figures, fit.modelled, i, j))
+        continue;
+      ++least->pairs_out_of_order;
+      if (i == least->figure || j == least->figure) ++least->of_this_figure;
+    }
+  }
+  const Setting setting = setting_of(published, figure);
+  least->buckets = grouping_of(setting, times_with(setting, fit.constants)).size();
+  const std::optional<Calibration> in_mind = merging(setting, fit.constants);
+  if (!in_mind) return *least;
+  least->merging_launch_seconds = in_mind->launch_seconds;
+  for (const PublishedFigure& other : figures)
+    if (other.method == figure.method && other.cluster == figure.cluster)
+      least->merged.emplace_back(other.model,
+                                 samples_per_second(setting_of(published, other), fit.constants, *in_mind) /
+                                     other.samples_per_second);
+  return *least;
+}
+
+std::string conclusion_of(const Published& published, const Unexplained& one) {
+  constexpr double kMuch = 0.05;
+  const PublishedFigure& figure = published.figures.at(one.figure);
+  std::string text = fmt::format(
+      "**What the model explains least** of the held-back half: {} with {} on {}, where it is off by {:+.1f} "
+      "%. ",
+      figure.method, figure.model, figure.cluster, 100 * one.error);
+  if (one.of_serial)
+    text += std::abs(*one.of_serial - 1) <= kMuch
+                ? "That figure is as slow as nothing overlapped. "
+                : fmt::format("That figure is {:.2f} times the throughput of nothing overlapped. ",
+                              *one.of_serial);
+  text += fmt::format("Of the {} pairs out of order in this half {} are of this figure. ",
+                      one.pairs_out_of_order, one.of_this_figure);
+  text += fmt::format("By the fitted constants {} has {} there. ", figure.policy,
+                      one.buckets == 1 ? "one bucket" : fmt::format("{} buckets", one.buckets));
+  if (!one.merging_launch_seconds)
+    return text + "No start-up up to a second would make one bucket of them.\n";
+  text +=
+      fmt::format("Its rule makes one bucket from a launch of {:.2f} ms on. With the buckets of that launch ",
+                  1e3 * *one.merging_launch_seconds);
+  bool explains = true;
+  for (std::size_t i = 0; i < one.merged.size(); ++i) {
+    const auto& [model, ratio] = one.merged[i];
+    explains = explains && std::abs(ratio - 1) <= kMuch;
+    text += fmt::format("{}{:.2f} times the published throughput of {}", i == 0 ? "the model makes " : ", ",
+                        ratio, model);
+  }
+  return text + (explains ? ". So one longer start-up explains every figure of the method on this network.\n"
+                          : ". So no one start-up explains every figure of the method on this network.\n");
 }
 
 }  // namespace dear::studies

@@ -1,7 +1,10 @@
 #pragma once
 
 #include "studies/paper/published.h"
+#include <cstddef>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dear/platform/cluster/calibration.h"
@@ -48,5 +51,26 @@ Fit fit(const Published& published, const std::vector<bool>& fitted);
 
 // The fitted model and how well it predicts, as Markdown: constants, every figure, and the halves swapped.
 std::string report_of(const Published& published, const Fit& fit, const Fit& swapped);
+
+// The held-back figure that a fit misses most. Its policy may choose buckets by the start-up of a collective;
+// then another start-up than the fitted one may be what its rule had in mind.
+struct Unexplained {
+  std::size_t figure = 0;  // of Published::figures
+  double error = 0;        // modelled / published − 1
+  // Its throughput over that of nothing overlapped, where that is published in the same place.
+  std::optional<double> of_serial{};
+  int pairs_out_of_order = 0;  // of the held-back half
+  int of_this_figure = 0;      // of them
+  std::size_t buckets = 0;     // by the fitted constants
+  // The shortest launch by which all tensors are one bucket; none where no launch of up to a second does
+  // that. With the buckets by this launch, and all else as fitted: modelled / published of every figure of
+  // the method on the cluster, by model.
+  std::optional<double> merging_launch_seconds{};
+  std::vector<std::pair<std::string, double>> merged{};
+};
+// ConfigError when no figure is held back.
+Unexplained least_explained(const Published& published, const Fit& fit);
+// Says what it is, and whether one start-up explains every figure of the method.
+std::string conclusion_of(const Published& published, const Unexplained& one);
 
 }  // namespace dear::studies

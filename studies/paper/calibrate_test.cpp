@@ -54,6 +54,36 @@ TEST(Fitting, NeedsFigures) {
   EXPECT_THROW(fit(published, {false, false}), ConfigError);
 }
 
+// The verdicts on what the model misses, each of a result of which it is wrong.
+TEST(LeastExplained, SaysWhatTheNumbersSay) {
+  Published published = figures_of({100, 200});
+  published.figures[1].method = "Merging";
+  const Unexplained right{.figure = 1,
+                          .error = 0.2,
+                          .of_serial = 1.01,
+                          .pairs_out_of_order = 3,
+                          .of_this_figure = 2,
+                          .buckets = 7,
+                          .merging_launch_seconds = 4e-3,
+                          .merged = {{"a", 0.7}, {"b", 1.02}}};
+  const std::string text = conclusion_of(published, right);
+  for (const char* const words :
+       {"Merging with a on x", "+20.0 %", "as slow as nothing overlapped", "Of the 3 pairs", "2 are of this",
+        "7 buckets", "4.00 ms", "0.70 times the published throughput of a", "no one start-up explains"})
+    EXPECT_THAT(text, HasSubstr(words));
+  Unexplained other = right;
+  other.merged.front().second = 0.96;
+  EXPECT_THAT(conclusion_of(published, other), HasSubstr("So one longer start-up explains"));
+  other.of_serial = 1.2;
+  EXPECT_THAT(conclusion_of(published, other), HasSubstr("1.20 times the throughput of nothing overlapped"));
+  other.merging_launch_seconds.reset();
+  EXPECT_THAT(conclusion_of(published, other), HasSubstr("No start-up up to a second"));
+}
+
+TEST(LeastExplained, NeedsAFigureThatWasHeldBack) {
+  EXPECT_THROW(least_explained(figures_of({1}), {.fitted = {true}, .modelled = {1}}), ConfigError);
+}
+
 class OfTheProject : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -82,6 +112,20 @@ TEST_F(OfTheProject, GivesTheConstantsOfThePresets) {
   EXPECT_PRED2(near, fitted.constants.hold_seconds, kRtx2080Ti.hold_seconds);
   EXPECT_PRED2(near, fitted.constants.node_bytes_per_second, kRtx2080Ti.node_bytes_per_second);
   EXPECT_PRED2(near, fitted.constants.node_slowdown, kRtx2080Ti.node_slowdown);
+}
+
+// The figure, its pairs and its error are those of the judgement; the launch is a border of the rule.
+TEST_F(OfTheProject, LeavesOneFigureUnexplainedMost) {
+  const Unexplained one = least_explained(published, fitted);
+  EXPECT_FALSE(fitted.fitted[one.figure]);
+  EXPECT_NEAR(std::abs(one.error), fitted.of_held_back.largest_error, 1e-12);
+  EXPECT_EQ(one.pairs_out_of_order, fitted.of_held_back.pairs - fitted.of_held_back.pairs_in_order);
+  EXPECT_LE(one.of_this_figure, one.pairs_out_of_order);
+  ASSERT_TRUE(one.merging_launch_seconds);
+  EXPECT_GT(one.buckets, 1U);
+  EXPECT_GT(*one.merging_launch_seconds, fitted.constants.launch_seconds);
+  // With launches that merge nothing more, the ratios would be those of the fit.
+  for (const auto& [model, ratio] : one.merged) EXPECT_NE(ratio, 1 + one.error) << model;
 }
 
 TEST_F(OfTheProject, IsReportedFigureByFigure) {

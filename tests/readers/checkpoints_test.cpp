@@ -9,7 +9,7 @@
 
 #include "dear/base/archive/zip_reader.h"
 #include "dear/base/archive/zip_writer.h"
-#include "dear/base/os/rounds_in_test.h"
+#include "dear/base/os/testing/rounds.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/printable.h"
 #include "dear/train/checkpoint/checkpoint.h"

@@ -15,7 +15,7 @@
 
 #include <gtest/gtest.h>
 
-#include "dear/base/os/rounds_in_test.h"
+#include "dear/base/os/testing/rounds.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/printable.h"
 

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dear/base/os/rounds_in_test.h"
+#include "dear/base/os/testing/rounds.h"
 #include "dear/base/vocabulary/error.h"
 
 // As in the module: which of the two do its own functions call?

@@ -26,8 +26,8 @@ std::string text_of(Call call) {
                               "rebuild()",
                               "for another set of trained parameters",
                               "for the mean of a loss",
-                              "for a Kfac",
-                              "Kfac::step()"};
+                              "for K-FAC",
+                              "K-FAC's step()"};
   return kNames.at(static_cast<std::size_t>(call));
 }
 
@@ -43,7 +43,8 @@ std::string text_of(const CallMade& made) {
       case Call::scale:
         return fmt::format("step() with loss scale {}", made.argument);
       case Call::step_of_kfac:
-        return fmt::format("Kfac::step() with learning rate {} and loss scale {}", made.more, made.argument);
+        return fmt::format("K-FAC's step() with learning rate {} and loss scale {}", made.more,
+                           made.argument);
       default:
         return text_of(made.call);
     }

@@ -14,7 +14,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dear/base/os/rounds_in_test.h"
+#include "dear/base/os/testing/rounds.h"
 #include "dear/comm/shm/testing/ranks.h"
 
 // Ranks as processes that are killed, stopped or leave: the others say so, and nothing is left.

@@ -94,22 +94,28 @@ int played_ranks(const Plan& plan, int ranks) {
 
 }  // namespace
 
-std::vector<double> step_seconds(const Job& job, const Grouping& grouping, const Plan& plan,
-                                 const Costs& costs, const Iteration& iteration, int rank) {
-  std::vector<double> unpacking(job.curvature.size());  // by layer
-  for (FactorId factor = 0; factor < plan.factors.size(); ++factor)
-    if (!inverts(plan, factor, rank))
-      unpacking[plan.factors[factor].layer] += costs.unpack.seconds(plan.factors[factor].packed_elements());
+std::function<double(Instance)> step_seconds(const Job& job, const Grouping& grouping, const Plan& plan,
+                                             const Costs& costs, const Iteration& iteration, int rank) {
   std::vector<double> seconds = seconds_of_all(job, grouping, plan, costs, iteration);
+  std::vector<double> unpacking(job.curvature.size());  // by layer
+  Rhythm renewal;
   for (StepId step = 0; step < seconds.size(); ++step) {
     const Work& work = iteration.work[step];
-    if (work.kind == WorkKind::precondition) seconds[step] += unpacking[work.index];
     if (work.kind != WorkKind::invert) continue;
-    if (!inverts(plan, work.index, rank)) seconds[step] = 0;
-    if (keeps(plan, work.index, rank))
-      seconds[step] += costs.average.seconds(plan.factors[work.index].packed_elements());
+    renewal = iteration.graph.rhythm_of(step);
+    const Factor& factor = plan.factors[work.index];
+    if (!inverts(plan, work.index, rank)) {
+      seconds[step] = 0;
+      unpacking[factor.layer] += costs.unpack.seconds(factor.packed_elements());
+    }
+    if (keeps(plan, work.index, rank)) seconds[step] += costs.average.seconds(factor.packed_elements());
   }
-  return seconds;
+  return [work = iteration.work, seconds = std::move(seconds), unpacking = std::move(unpacking),
+          renewal](Instance which) {
+    const bool unpacks =
+        work[which.step].kind == WorkKind::precondition && !renewal.rests_in(which.iteration);
+    return seconds[which.step] + (unpacks ? unpacking[work[which.step].index] : 0);
+  };
 }
 
 // A span of the network lane holds the wait for the last rank, too.
@@ -150,15 +156,16 @@ namespace {
 sim::RanksResult play(const Job& job, const Grouping& grouping, const Plan& plan, const Costs& costs,
                       const Iteration& iteration, const Intervals& intervals) {
   const int played = played_ranks(plan, costs.ranks);
-  std::vector<std::vector<double>> seconds;  // by rank, then step
+  std::vector<std::function<double(Instance)>> seconds;  // by rank
   for (int rank = 0; rank < played; ++rank)
     seconds.push_back(step_seconds(job, grouping, plan, costs, iteration, rank));
   sim::RanksJob ranks{.graph = iteration.graph, .communicates = {}, .commit = iteration.commit};
   for (const Work& work : iteration.work) ranks.communicates.push_back(work.communicates());
   const auto own_seconds = [&](int rank, Instance which) {
-    return seconds[static_cast<std::size_t>(rank)][which.step];
+    return seconds[static_cast<std::size_t>(rank)](which);
   };
-  sim::ClosedFormNetwork network(seconds.front(), played);
+  const std::vector<double> of_all = seconds_of_all(job, grouping, plan, costs, iteration);
+  sim::ClosedFormNetwork network(of_all, played);
   return sim::drive_ranks(ranks, 2 * std::int64_t{intervals.inverses} + 1, played, own_seconds, network, {},
                           costs.interference);
 }

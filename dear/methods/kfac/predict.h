@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "dear/methods/kfac/iteration.h"
@@ -32,11 +33,12 @@ struct Prediction {
   std::vector<conductor::StepSpan> spans;  // of rank 0
 };
 
-// Seconds of each step of an iteration as `rank` does it; collectives take what `costs` say, and nothing on
-// one rank alone. The step of an inverse holds the averaging of its factor on every rank that keeps it, and
-// the inversion where it is made; that of a layer's preconditioning the unpacking of inverses from others.
-std::vector<double> step_seconds(const Job& job, const Grouping& grouping, const Plan& plan,
-                                 const Costs& costs, const Iteration& iteration, int rank);
+// Tells the seconds of each step as `rank` does it; collectives take what `costs` say, and nothing on one
+// rank alone. The step of an inverse holds the averaging of its factor on every rank that keeps it, and the
+// inversion where it is made; that of a layer's preconditioning holds the unpacking of inverses from others,
+// in the iterations that send them.
+std::function<double(Instance)> step_seconds(const Job& job, const Grouping& grouping, const Plan& plan,
+                                             const Costs& costs, const Iteration& iteration, int rank);
 
 // The parts of the time between two moments, by the spans of one rank, per iteration where `iterations` of
 // them lie between. Where nothing is computed, the time belongs to what travels.

@@ -295,6 +295,25 @@ TEST(Predict, RanksAverageWhatTheyKeepAndUnpackWhatTheyReceive) {
   EXPECT_NEAR(seconds_with("mpd-kfac"), 3.0 + 0.21 + 0.255 + 2 * 0.0775 + 0.11, 1e-9);
 }
 
+// An iteration that sends no inverse unpacks none: its preconditioning takes its own 0.5 s.
+TEST(Predict, RanksUnpackInTheIterationsThatSendInverses) {
+  Job job = job_of({10});
+  job.curvature[0]->precondition_seconds = 0.5;
+  Costs costs = costs_of(2);
+  costs.unpack.seconds_per_element = 2e-3;
+  const Grouping grouping = group(job.workload, PerLayer{});
+  const Plan plan = make_plan(job, costs, find_strategy("mpd-kfac"));
+  const Iteration iteration = make_iteration(job, grouping, plan, {.factors = 2, .inverses = 4});
+  const auto found =
+      std::find(iteration.work.begin(), iteration.work.end(), Work{.kind = WorkKind::precondition});
+  const auto step = static_cast<StepId>(found - iteration.work.begin());
+  for (const int rank : {0, 1}) {
+    const auto seconds = step_seconds(job, grouping, plan, costs, iteration, rank);
+    for (std::int64_t at = 0; at < 9; ++at)
+      EXPECT_NEAR(seconds({step, at}), at % 4 == 0 ? 0.61 : 0.5, 1e-12) << rank << " in iteration " << at;
+  }
+}
+
 TEST(Predict, BroadcastsThatFollowTheLastInverseAreNotHiddenUnderInverses) {
   // Each of two ranks inverts a factor of 40 (6.5 s) and one of 10 (0.2 s). Broadcasts of the large ones take
   // 0.46 s, and hide the small inverses, or wait for them.

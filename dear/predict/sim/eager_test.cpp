@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "dear/base/os/rounds_in_test.h"
+#include "dear/base/os/testing/rounds.h"
 #include "dear/platform/cluster/presets.h"
 #include "dear/platform/cost/cluster_times.h"
 #include "dear/predict/sim/evaluate.h"

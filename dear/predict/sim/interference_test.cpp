@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dear/base/os/rounds_in_test.h"
+#include "dear/base/os/testing/rounds.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/platform/cost/cluster_times.h"
 #include "dear/predict/sim/dilated_clock.h"

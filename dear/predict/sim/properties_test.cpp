@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dear/base/os/rounds_in_test.h"
+#include "dear/base/os/testing/rounds.h"
 #include "dear/predict/sim/simulate.h"
 #include "dear/schedule/conductor/testing/order_check.h"
 #include "dear/schedule/graph/critical_cycle.h"

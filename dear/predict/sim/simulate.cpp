@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -9,7 +10,8 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/ids.h"
 #include "dear/base/vocabulary/units.h"
-#include "dear/predict/sim/event_queue.h"
+#include "dear/predict/sim/network_model.h"
+#include "dear/predict/sim/ranks.h"
 #include "dear/schedule/policies/collective.h"
 #include "dear/schedule/policies/policy.h"
 
@@ -161,19 +163,16 @@ Result simulate(const Schedule& schedule, const Workload& workload, const Groupi
     result.bound_seconds =
         policy->bound(result.f_seconds, result.b_seconds, result.r_seconds / policy->traffic);
 
-  EventQueue events;
-  VirtualExecutor executor(seconds, events);
-  result.spans = conductor::drive(schedule, options.iterations, {executor, executor, executor}, events);
+  ClosedFormNetwork network(seconds, 1);
+  RanksResult run = drive_ranks(
+      schedule, options.iterations, 1, [&](int, Instance which) { return seconds[which.step]; }, network);
+  result.spans = std::move(run.spans);
 
   // From commit to commit: every rank has exactly one in an iteration.
   const std::int64_t half = options.iterations / 2;
-  double first_commit = 0, last_commit = 0;
-  for (const conductor::StepSpan& span : result.spans) {
-    if (span.which.step != schedule.commit()) continue;
-    if (span.which.iteration == options.iterations - 1 - half) first_commit = span.end_seconds;
-    if (span.which.iteration == options.iterations - 1) last_commit = span.end_seconds;
-  }
-  result.iteration_seconds = (last_commit - first_commit) / static_cast<double>(half);
+  const std::vector<double>& commits = run.commit_seconds.front();
+  result.iteration_seconds = (commits.back() - commits[commits.size() - 1 - static_cast<std::size_t>(half)]) /
+                             static_cast<double>(half);
   result.exposed_communication_seconds = std::max(0.0, result.iteration_seconds - result.compute_seconds);
   return result;
 }

@@ -1,5 +1,7 @@
 #include "dear/schedule/codec/codec_times.h"
 
+#include <utility>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -58,6 +60,25 @@ TEST(CodecTimes, OfAMemoryAndLaunches) {
   EXPECT_DOUBLE_EQ(times.decode_seconds_per_byte, 0.01);
   EXPECT_DOUBLE_EQ(times.step_seconds, 1.5);
   EXPECT_FALSE(times.shares_compute);
+}
+
+// The timer answers 1, 10, 100, ... s: each digit of the sum says how often a measurement counts.
+TEST(MeasureCodec, CountsEachPassOnce) {
+  for (const char* const text : {"random-k:0.01,ef", "fp16", "low-rank:2", "low-rank:2,ef"}) {
+    SCOPED_TRACE(text);
+    double next = 1, sum = 0;
+    const Timer timer = [&](const Action& before, const Action& work) {
+      before();
+      work();
+      sum += next;
+      return std::exchange(next, next * 10);
+    };
+    const Compression compression = Compression::parse(text);
+    const CodecTimes times = measure_codec(compression, 1, 0.05, timer);
+    const double counted =
+        times.encode_seconds_per_byte + times.second_encode_seconds_per_byte + times.decode_seconds_per_byte;
+    EXPECT_DOUBLE_EQ(counted * (16 << 20), sum);
+  }
 }
 
 // That it runs every scheme with what is done before and after; how long is the machine's affair.

@@ -18,12 +18,13 @@ using Place = std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, 
 // An option of Compression::parse().
 struct OptionRow {
   std::string_view name;
-  std::string_view value;  // its placeholder; empty for an option that stands alone
-  unsigned schemes;        // that have it, bit_of() each
+  std::string_view value{};  // its placeholder; empty for an option that stands alone
+  unsigned schemes = 0;      // that have it, bit_of() each
   std::string_view summary;
-  std::string_view range;  // what its value must be, in words
-  Place (*place)(Compression&);
-  bool (*fits)(const Compression&);  // whether the value is in its range
+  std::string_view range{};  // what its value must be, in words
+  Place (*place)(Compression&) = nullptr;
+  // Whether the value is in its range.
+  bool (*fits)(const Compression&) = [](const Compression&) { return true; };
 };
 
 constexpr unsigned bit_of(Scheme scheme) { return 1U << static_cast<unsigned>(scheme); }

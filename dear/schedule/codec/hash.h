@@ -68,15 +68,4 @@ DEAR_INLINE std::uint32_t row_of(PackedRows rows, int which) {
   return static_cast<std::uint32_t>(rows >> (16 * which)) & 0xffff;
 }
 
-// Hashing of many keys, compiled once for each set of processor instructions, with the same results.
-struct HashKernels {
-  void (*groups)(const KeyHash& hash, const std::uint32_t* keys, std::int64_t count, std::uint32_t groups,
-                 std::uint16_t* out);
-  void (*rows)(const KeyHash& hash, const std::uint32_t* keys, std::int64_t count, std::uint32_t range,
-               PackedRows* out);
-};
-const HashKernels* find_baseline_hash();
-const HashKernels* find_avx2_hash();  // nullptr where the compiler has no AVX2
-const HashKernels* find_hash();       // what this processor runs fastest
-
 }  // namespace dear::codec

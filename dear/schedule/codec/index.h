@@ -17,7 +17,7 @@ struct Met {
   bool not_finite = false;  // NaN or infinity
   bool overflow = false;    // a value too large for sums of a row, or for fixed point at the scale in use
   bool inexact = false;     // a value of which fixed point loses bits at the scale in use
-  std::uint32_t largest_bits = 0;  // of the largest magnitude; see ScanKernel
+  std::uint32_t largest_bits = 0;  // of the largest magnitude; see Kernels::scan
 };
 
 // Writes the header, all of it.

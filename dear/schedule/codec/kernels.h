@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "dear/schedule/codec/coordinate.h"
+#include "dear/schedule/codec/hash.h"
 
 // The inner loops of codecs, compiled once for each set of processor instructions. All give the same bits.
 namespace dear::codec {
@@ -45,6 +47,17 @@ struct Kernels {
   void (*multiply_transposed)(const Factored& size, const float* m, const float* p, float* q);
   void (*product)(const Factored& size, const float* p, const float* q, float* m);
   void (*subtract_product)(const Factored& size, const float* p, const float* q, float* m);
+
+  // KeyHash::group(), and the three KeyHash::row(), of many keys.
+  void (*groups)(const KeyHash& hash, const std::uint32_t* keys, std::int64_t count, std::uint32_t groups,
+                 std::uint16_t* out);
+  void (*rows)(const KeyHash& hash, const std::uint32_t* keys, std::int64_t count, std::uint32_t range,
+               PackedRows* out);
+
+  // Sets bit i of `bits` where values[i] is not zero (-0.0 is zero, a denormal is not), and clears it
+  // elsewhere, in the ceil(count / 64) words of `bits`. Returns the bits of the largest magnitude, which are
+  // ordered as magnitudes are, with those of infinity and of NaN above all numbers.
+  std::uint32_t (*scan)(const float* values, std::int64_t count, std::uint64_t* bits);
 };
 
 const Kernels& baseline_kernels();
@@ -53,5 +66,8 @@ const Kernels* avx2_kernels();
 
 // Those that this processor runs fastest.
 const Kernels& kernels();
+
+inline constexpr std::uint32_t kInfinityBits = 0x7f800000U;
+bool all_finite(std::span<const float> values);
 
 }  // namespace dear::codec

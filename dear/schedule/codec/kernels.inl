@@ -193,7 +193,8 @@ void row_times(const float* row, std::int64_t columns, const float* q, float* p,
   for (int j = 0; j < kCount; ++j) {
     float partial[8];
     std::memcpy(partial, &sums[j], sizeof partial);
-    for (std::int64_t rest = i; rest < columns; ++rest) partial[rest - i] += row[rest] * q[j * columns + rest];
+    for (std::int64_t rest = i; rest < columns; ++rest)
+      partial[rest - i] += row[rest] * q[j * columns + rest];
     for (int distance = 4; distance > 0; distance /= 2) {
       for (int place = 0; place < distance; ++place) partial[place] += partial[place + distance];
     }
@@ -267,6 +268,53 @@ void product(const Factored& size, const float* p, const float* q, float* m) {
   }
 }
 
+void groups_of(const KeyHash& hash, const std::uint32_t* keys, std::int64_t count, std::uint32_t groups,
+               std::uint16_t* __restrict out) {
+  for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<std::uint16_t>(hash.group(keys[i], groups));
+}
+
+void rows_of(const KeyHash& hash, const std::uint32_t* keys, std::int64_t count, std::uint32_t range,
+             PackedRows* __restrict out) {
+  for (std::int64_t i = 0; i < count; ++i)
+    out[i] = packed(hash.row(0, keys[i], range), hash.row(1, keys[i], range), hash.row(2, keys[i], range));
+}
+
+std::uint32_t scan(const float* values, std::int64_t count, std::uint64_t* bits) {
+  std::uint32_t largest = 0;
+  std::int64_t begin = 0;
+#if defined(__F16C__) && defined(__AVX2__)
+  const __m256i zero = _mm256_setzero_si256();
+  __m256i most = zero;
+  for (; begin + 64 <= count; begin += 64) {
+    std::uint64_t word = 0;
+    for (int part = 0; part < 8; ++part) {
+      const __m256i loaded = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(values + begin + 8 * part));
+      const __m256i magnitude = _mm256_and_si256(loaded, _mm256_set1_epi32(0x7fffffff));
+      most = _mm256_max_epi32(most, magnitude);
+      const int some = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(magnitude, zero)));
+      word |= static_cast<std::uint64_t>(static_cast<unsigned>(some)) << (8 * part);
+    }
+    bits[begin / 64] = word;
+  }
+  alignas(32) std::uint32_t lanes[8];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), most);
+  for (const std::uint32_t lane : lanes) largest = lane > largest ? lane : largest;
+#endif
+  for (; begin < count; begin += 64) {
+    const std::int64_t length = count - begin < 64 ? count - begin : 64;
+    std::uint64_t word = 0;
+    for (std::int64_t i = 0; i < length; ++i) {
+      std::uint32_t magnitude = 0;
+      std::memcpy(&magnitude, values + begin + i, sizeof magnitude);
+      magnitude &= 0x7fffffffU;
+      largest = magnitude > largest ? magnitude : largest;
+      word |= std::uint64_t{magnitude != 0} << i;
+    }
+    bits[begin / 64] = word;
+  }
+  return largest;
+}
+
 constexpr Kernels kernels_of_this_source() {
   return {.collect = collect,
           .sum_of_squares = sum_of_squares,
@@ -275,7 +323,10 @@ constexpr Kernels kernels_of_this_source() {
           .multiply = multiply,
           .multiply_transposed = multiply_transposed,
           .product = product<false>,
-          .subtract_product = product<true>};
+          .subtract_product = product<true>,
+          .groups = groups_of,
+          .rows = rows_of,
+          .scan = scan};
 }
 
 }  // namespace

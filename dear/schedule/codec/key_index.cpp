@@ -7,7 +7,7 @@
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/schedule/codec/bloom.h"
-#include "dear/schedule/codec/sketch_scan.h"
+#include "dear/schedule/codec/kernels.h"
 
 namespace dear::codec {
 namespace {
@@ -70,7 +70,6 @@ std::int64_t KeyIndex::find_keys(const std::uint64_t* bits, std::int64_t begin, 
 }
 
 Met KeyIndex::encode(std::span<const float> values, std::span<std::uint64_t> index, const Found& found) {
-  static const ScanKernel kScan = find_scan();
   require_length(values.size(), shape_.elements, "values");
   require_length(index.size(), shape_.index_words(), "words of the index");
   const std::int64_t block = shape_.block;
@@ -84,7 +83,7 @@ Met KeyIndex::encode(std::span<const float> values, std::span<std::uint64_t> ind
   for (std::int64_t begin = 0; begin < shape_.elements; begin += part) {
     const std::int64_t length = std::min(part, shape_.elements - begin);
     std::uint64_t* const bits = block == 1 && !has_bloom ? body + begin / 64 : bits_.data();
-    const std::uint32_t largest = kScan(values.data() + begin, length, bits);
+    const std::uint32_t largest = kernels().scan(values.data() + begin, length, bits);
     if (largest == 0) continue;
     met.largest_bits = std::max(met.largest_bits, largest);
     met.not_finite |= largest >= kInfinityBits;

@@ -34,7 +34,7 @@ class KeyIndex {
 
   // Writes all of `index` (shape().index_words()) but its header, which is whoever calls' to write
   // (write_header()). `found` is called for some consecutive values at a time, with the bits of their largest
-  // magnitude (ScanKernel) and their keys. Returns what was met, without overflow.
+  // magnitude (Kernels::scan) and their keys. Returns what was met, without overflow.
   using Found = std::function<void(std::uint32_t largest_bits, std::span<const std::uint32_t> keys)>;
   Met encode(std::span<const float> values, std::span<std::uint64_t> index, const Found& found = {});
 

@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dear/base/os/rounds_in_test.h"
+#include "dear/base/os/testing/rounds.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/schedule/codec/draw.h"
 #include "dear/schedule/codec/kernels.h"

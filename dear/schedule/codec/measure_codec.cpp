@@ -12,10 +12,10 @@
 
 #include "dear/schedule/codec/codec.h"
 #include "dear/schedule/codec/feedback.h"
+#include "dear/schedule/codec/kernels.h"
 #include "dear/schedule/codec/key_index.h"
 #include "dear/schedule/codec/low_rank.h"
 #include "dear/schedule/codec/sketch.h"
-#include "dear/schedule/codec/sketch_scan.h"
 
 namespace dear::codec {
 namespace {
@@ -23,27 +23,6 @@ namespace {
 constexpr std::int64_t kElements = std::int64_t{4} << 20;
 constexpr double kBytes = 4.0 * kElements;
 constexpr std::int64_t kRows = 1024;  // of a matrix
-
-using Action = std::function<void()>;
-
-// Of several times, after one that warms up; `before` is not counted.
-double median_seconds(const Action& before, const Action& work) {
-  using Clock = std::chrono::steady_clock;
-  before();
-  work();
-  std::array<double, 5> seconds{};
-  for (double& one : seconds) {
-    before();
-    const auto begin = Clock::now();
-    work();
-    one = std::chrono::duration<double>(Clock::now() - begin).count();
-  }
-  std::nth_element(seconds.begin(), seconds.begin() + 2, seconds.end());
-  return seconds[2];
-}
-double median_seconds(const Action& work) {
-  return median_seconds([] {}, work);
-}
 
 std::vector<float> made_up(double density) {
   std::minstd_rand random(1);
@@ -63,8 +42,9 @@ std::vector<float> made_up(double density) {
 // One rank's step on a bucket that is one tensor.
 class Bench {
  public:
-  Bench(const Compression& compression, double density)
+  Bench(const Compression& compression, double density, const Timer& timer)
       : compression_(compression),
+        timer_(timer),
         gradients_(made_up(density)),
         values_(kElements),
         parameters_(compression.weight_decay > 0 ? kElements : 0),
@@ -72,25 +52,30 @@ class Bench {
 
   // `encode` writes the payload of values(), `take_out` takes out of a vector what it carries.
   double encode_seconds(const Action& encode, const Feedback::TakeOut& take_out) {
-    return median_seconds([&] { std::ranges::copy(gradients_, values_.begin()); },
-                          [&] {
-                            feedback_.prepare(values_, parameters_);
-                            encode();
-                            if (compression_.feedback) take_out(values_);
-                            feedback_.keep(values_, take_out);
-                          });
+    return timer_([&] { std::ranges::copy(gradients_, values_.begin()); },
+                  [&] {
+                    feedback_.prepare(values_, parameters_);
+                    encode();
+                    if (compression_.feedback) take_out(values_);
+                    feedback_.keep(values_, take_out);
+                  });
   }
   double decode_seconds(const Action& decode) {
-    return median_seconds([&] {
+    return seconds([&] {
       std::ranges::fill(values_, 0.0F);
       decode();
       [[maybe_unused]] volatile bool finite = all_finite(values_);  // as training looks at each mean
     });
   }
+  double seconds(const Action& work) {
+    return timer_([] {}, work);
+  }
+  double seconds(const Action& before, const Action& work) { return timer_(before, work); }
   std::span<float> values() { return values_; }
 
  private:
   Compression compression_;
+  const Timer& timer_;
   std::vector<float> gradients_, values_, parameters_;
   Feedback feedback_;
 };
@@ -125,12 +110,13 @@ Seconds of_low_rank(const Compression& compression, Bench& bench) {
   LowRank codec(compression.rank, compression.seed, {{.range = {0, kElements}, .rows = kRows}});
   std::vector<float> p(static_cast<std::size_t>(codec.p_elements()));
   std::vector<float> q(static_cast<std::size_t>(codec.q_elements()));
-  return {.encode = bench.encode_seconds(
-              [&] { codec.encode_p(bench.values(), p); },
-              [](std::span<float>) { /* after the second round, which costs what decoding does */ }),
-          .second_encode = median_seconds([&] { codec.encode_q(bench.values(), p, q); }),
-          .decode = bench.decode_seconds([&] { codec.decode(p, q, bench.values()); }) *
-                    (compression.feedback ? 2 : 1)};
+  Seconds seconds{.encode = bench.encode_seconds(
+                      [&] { codec.encode_p(bench.values(), p); },
+                      [](std::span<float>) { /* waits for the second round: it counts as decoding */ }),
+                  .second_encode = bench.seconds([&] { codec.encode_q(bench.values(), p, q); }),
+                  .decode = bench.decode_seconds([&] { codec.decode(p, q, bench.values()); })};
+  if (compression.feedback) seconds.decode += bench.seconds([&] { codec.take_out(p, q, bench.values()); });
+  return seconds;
 }
 
 Seconds of_values_by_key(const Compression& compression, int ranks, double density, Bench& bench) {
@@ -147,7 +133,7 @@ Seconds of_values_by_key(const Compression& compression, int ranks, double densi
   const int scale = largest_scale(DType::i64, codec.read(index).exponent, ranks);
   std::vector<float> by_key(codec.keys().size() * static_cast<std::size_t>(spec.block));
   std::vector<std::int64_t> integers(spec.exact ? by_key.size() : 0);
-  seconds.second_encode = median_seconds([&] {
+  seconds.second_encode = bench.seconds([&] {
     codec.read(index);
     codec.gather(bench.values(), by_key);
     if (spec.exact) hold(by_key, scale, integers);
@@ -181,7 +167,7 @@ Seconds of_sketch(const Compression& compression, int ranks, double density, Ben
   for (int owner = 0; owner < owners; ++owner) {
     const std::span<T> own = std::span(consumed).subspan(static_cast<std::size_t>(owner) * part, part);
     std::vector<T> sums(static_cast<std::size_t>(codec.keys_of(owner) * shape.block));
-    const double peel = median_seconds(
+    const double peel = bench.seconds(
         [&] { std::copy_n(rows.begin() + owner * shape.values_per_owner(), part, own.begin()); },
         [&] { codec.peel<T>(owner, own, sums); });
     if (owner == 0) seconds.second_encode = peel * owners / ranks;
@@ -211,10 +197,26 @@ Seconds seconds_of(const Compression& compression, int ranks, double density, Be
 
 }  // namespace
 
-CodecTimes measure_codec(const Compression& compression, int ranks, double union_density) {
+double median_seconds(const Action& before, const Action& work) {
+  using Clock = std::chrono::steady_clock;
+  before();
+  work();
+  std::array<double, 5> seconds{};
+  for (double& one : seconds) {
+    before();
+    const auto begin = Clock::now();
+    work();
+    one = std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + 2, seconds.end());
+  return seconds[2];
+}
+
+CodecTimes measure_codec(const Compression& compression, int ranks, double union_density,
+                         const Timer& timer) {
   validate(compression);
   const double density = compression.scheme == Scheme::sketch ? union_density : 1;
-  Bench bench(compression, density);
+  Bench bench(compression, density, timer);
   const auto [encode, second_encode, decode] = seconds_of(compression, ranks, density, bench);
   return {.encode_seconds_per_byte = encode / kBytes,
           .second_encode_seconds_per_byte = second_encode / kBytes,

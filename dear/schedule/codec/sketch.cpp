@@ -12,8 +12,8 @@
 #endif
 
 #include "dear/base/vocabulary/error.h"
+#include "dear/schedule/codec/kernels.h"
 #include "dear/schedule/codec/peel.h"
-#include "dear/schedule/codec/sketch_scan.h"
 
 namespace dear::codec {
 namespace {
@@ -118,7 +118,7 @@ Sketch::Sketch(const SketchShape& shape) : shape_(shape), hash_(shape.seed), ind
 template <typename T>
 bool Sketch::add(std::span<const float> values, std::span<const std::uint32_t> keys, double scale,
                  std::span<T> rows) {
-  const HashKernels& hash = *find_hash();
+  const Kernels& hash = kernels();
   const auto count = std::ssize(keys);
   groups_.resize(keys.size());
   places_.resize(keys.size());
@@ -177,8 +177,8 @@ Reading Sketch::read(std::span<const std::uint64_t> index) {
   Reading reading{.header = index_.read(index), .keys = std::ssize(index_.keys())};
   group_of_.resize(index_.keys().size());
   std::fill(count_.begin(), count_.end(), 0);
-  find_hash()->groups(hash_, index_.keys().data(), reading.keys, static_cast<std::uint32_t>(groups()),
-                      group_of_.data());
+  kernels().groups(hash_, index_.keys().data(), reading.keys, static_cast<std::uint32_t>(groups()),
+                   group_of_.data());
   for (const std::uint16_t group : group_of_) ++count_[group];
   const auto rows = static_cast<double>(shape_.rows_per_group());
   for (const std::int64_t count : count_) {
@@ -211,7 +211,7 @@ Peeled Sketch::peel(int owner, std::span<T> rows, std::span<T> values) {
   std::array<std::uint32_t, kBatch> own_keys;
   std::array<std::uint16_t, kBatch> own_groups;
   std::array<PackedRows, kBatch> own_rows;
-  const HashKernels& hash = *find_hash();
+  const Kernels& hash = kernels();
   const std::span<const std::uint32_t> keys = index_.keys();
   for (std::size_t begin = 0; begin < keys.size(); begin += kBatch) {
     const std::size_t end = std::min(begin + kBatch, keys.size());

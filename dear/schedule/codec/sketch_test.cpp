@@ -11,11 +11,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dear/base/os/rounds_in_test.h"
+#include "dear/base/os/testing/rounds.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/schedule/codec/bloom.h"
+#include "dear/schedule/codec/kernels.h"
 #include "dear/schedule/codec/key_index.h"
-#include "dear/schedule/codec/sketch_scan.h"
 
 namespace dear::codec::sketch_test {
 namespace {
@@ -306,7 +306,7 @@ TEST(Sketch, RecoversAsOftenAsPeelingCan) {
         std::vector<std::uint32_t> numbers(size(row.keys));
         std::iota(numbers.begin(), numbers.end(), 0U);
         std::vector<PackedRows> keys(numbers.size());
-        find_hash()->rows(hash, numbers.data(), row.keys, range, keys.data());
+        kernels().rows(hash, numbers.data(), row.keys, range, keys.data());
         std::vector<std::int32_t> rows(std::size_t{3} * range), values(keys.size());
         whole += peel_group<1>(keys, rows.size(), 1, rows.data(), values.data(), memory).peeled == row.keys
                      ? 1
@@ -522,9 +522,9 @@ TEST(Hash, IsTheSameOnEveryProcessorAndForEachKeyAlone) {
   for (std::uint32_t& key : keys) key = static_cast<std::uint32_t>(generator());
   std::vector<std::uint16_t> groups(keys.size());
   std::vector<PackedRows> rows(keys.size());
-  for (const HashKernels* const kernels : {find_baseline_hash(), find_hash()}) {
-    kernels->groups(hash, keys.data(), 1001, 77, groups.data());
-    kernels->rows(hash, keys.data(), 1001, 21'000, rows.data());
+  for (const Kernels* const kernel : {&baseline_kernels(), &kernels()}) {
+    kernel->groups(hash, keys.data(), 1001, 77, groups.data());
+    kernel->rows(hash, keys.data(), 1001, 21'000, rows.data());
     for (std::size_t i = 0; i < keys.size(); ++i) {
       ASSERT_EQ(groups[i], hash.group(keys[i], 77));
       for (int which = 0; which < 3; ++which) {
@@ -544,8 +544,8 @@ TEST(Scan, FindsTheSameOnEveryProcessor) {
     }
     const std::size_t words = size((count + 63) / 64);
     std::vector<std::uint64_t> baseline(words, 5), chosen(words, 6);
-    EXPECT_EQ(find_baseline_scan()(values.data(), count, baseline.data()),
-              find_scan()(values.data(), count, chosen.data()));
+    EXPECT_EQ(baseline_kernels().scan(values.data(), count, baseline.data()),
+              kernels().scan(values.data(), count, chosen.data()));
     EXPECT_EQ(baseline, chosen);
     for (std::size_t i = 0; i < values.size(); ++i) {
       ASSERT_EQ((baseline[i / 64] >> (i % 64)) & 1, values[i] != 0 ? 1 : 0);

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dear/base/os/rounds_in_test.h"
+#include "dear/base/os/testing/rounds.h"
 #include "dear/schedule/graph/precedence.h"
 #include "dear/schedule/policies/collective.h"
 #include "dear/schedule/policies/policy.h"

@@ -4,9 +4,6 @@
 #include <string>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -24,6 +21,7 @@
 #include "dear/tools/command/commands.h"
 #include "dear/tools/launch/cores.h"
 #include "dear/tools/options/exit_status.h"
+#include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"
 #include "dear/tools/options/results_file.h"
 
@@ -123,37 +121,29 @@ void add_collective(CLI::App& parent) {
   std::vector<std::string_view> operations;
   for (const bench_collectives::MeasuredOperation operation : bench_collectives::measured_operations())
     operations.push_back(name_of(operation));
-  const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
-    return command->add_option(name, value, help)->type_name(type)->capture_default_str();
-  };
-  const auto add_list = [&](const char* name, auto& value, const std::string& help, const char* type) {
-    return add(name, value, help, type)->delimiter(',')->allow_extra_args(false);
-  };
-  add("--ranks", options->ranks,
-      "Ranks of each library, on this host; under a launcher, those that it started", "N")
+  const OptionAdder add(*command);
+  add("--ranks", options->ranks, "N",
+      "Ranks of each library, on this host; under a launcher, those that it started")
       ->default_str("2");
-  add_list("--sizes", options->sizes,
-           "Bytes of the vector on each rank: sizes, or FIRST..LAST for each fourfold between",
-           "SIZE[,SIZE...]")
+  add.list("--sizes", options->sizes, "SIZE[,SIZE...]",
+           "Bytes of the vector on each rank: sizes, or FIRST..LAST for each fourfold between")
       ->default_str("4B..64MiB");
-  add_list("--backend", options->backends,
+  add.list("--backend", options->backends, "NAME[,NAME...]",
            "What to measure: " + names(bench_collectives::libraries(), false) +
-               "; under a launcher: " + names(bench_collectives::launched_backends(), false),
-           "NAME[,NAME...]")
+               "; under a launcher: " + names(bench_collectives::launched_backends(), false))
       ->default_str("shm");
-  add("--operation", options->operation, fmt::format("{}", fmt::join(operations, ", ")), "NAME");
-  add("--dtype", options->dtype, "fp32, fp64, fp16, bf16, int32, int64, or uint8", "NAME");
-  add("--repeat", options->repeat, "Repetitions at each size; every library has one in turn", "N");
-  add_list("--rivals", options->rivals,
+  add.with_default("--operation", options->operation, "NAME", fmt::format("{}", fmt::join(operations, ", ")));
+  add.with_default("--dtype", options->dtype, "NAME", "fp32, fp64, fp16, bf16, int32, int64, or uint8");
+  add.with_default("--repeat", options->repeat, "N",
+                   "Repetitions at each size; every library has one in turn");
+  add.list("--rivals", options->rivals, "NAME[,NAME...]",
            "What to compare with: " + names(bench_collectives::libraries(), true) +
-               ", or none (default: those there are)",
-           "NAME[,NAME...]");
+               ", or none (default: those there are)");
   command->add_flag("--reproducible", options->reproducible,
                     "DeAR's backends add in the order of ranks, to the same bits on each of them");
-  add("--ahead", options->ahead,
+  add("--ahead", options->ahead, "N",
       "DeAR's backends issue so many operations before they wait for the first, as training does; times are "
-      "of each",
-      "N")
+      "of each")
       ->default_str("1");
   command->add_flag("--touch", options->touch,
                     "Each rank writes its vector before each operation, and reads the result after it, as "
@@ -164,22 +154,19 @@ void add_collective(CLI::App& parent) {
                   "communication and computation take from each other, for the cluster file, "
                   "too; with {} operations in flight unless --ahead says otherwise",
                   kAheadInTraining));
-  add("--late", options->late,
+  add("--late", options->late, "TIME",
       "Rank 0 begins each repetition so much after the others: what part of a core those use who wait, and "
-      "how long rank 0 takes then",
-      "TIME");
+      "how long rank 0 takes then");
   options->grid.add_to(*command, true);
-  add("--network", options->network,
+  add("--network", options->network, "FILE",
       "Model the networks of a grid: a cluster file of several dimensions; the table then shows what chunk "
-      "plans expect, too",
-      "FILE");
-  add("--json", options->json, "Write the results to FILE", "FILE");
-  add("--plot", options->plot, "Draw bus bandwidth against size, as SVG, PDF or PNG by its ending", "FILE");
-  add("--cluster", options->cluster,
+      "plans expect, too");
+  add("--json", options->json, "FILE", "Write the results to FILE");
+  add("--plot", options->plot, "FILE", "Draw bus bandwidth against size, as SVG, PDF or PNG by its ending");
+  add("--cluster", options->cluster, "FILE",
       "Fit alpha and beta to the first backend, and write the cluster file that `dear simulate --network` "
-      "reads",
-      "FILE");
-  add("--timeout", options->timeout, "How long to wait for each measurement", "TIME");
+      "reads");
+  add.with_default("--timeout", options->timeout, "TIME", "How long to wait for each measurement");
   command->add_flag_callback(
       "--no-bind", [options] { options->bind = false; }, "Leave ranks where the system puts them");
   command->add_flag_callback(

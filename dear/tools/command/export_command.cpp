@@ -3,15 +3,13 @@
 #include <optional>
 #include <string>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/counted.h"
 #include "dear/base/vocabulary/units.h"
 #include "dear/tools/command/commands.h"
 #include "dear/tools/command/scenario.h"
+#include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"
 #include "dear/workload/layers/workload_file.h"
 
@@ -41,10 +39,11 @@ void run_export(const ExportArguments& arguments) {
 CLI::App* add_models_export(CLI::App& models) {
   CLI::App* const command =
       models.add_subcommand("export", "Write a model as a workload file, to look at or to edit");
+  const OptionAdder add(*command);
   const auto arguments = std::make_shared<ExportArguments>();
   command->add_option("MODEL", arguments->model, "A model by name (`dear models` lists them)")->required();
   arguments->job.add_job_to(*command);
-  command->add_option("--out", arguments->out, "Write the workload to FILE")->required()->type_name("FILE");
+  add("--out", arguments->out, "FILE", "Write the workload to FILE")->required();
   command->callback([arguments] { run_export(*arguments); });
   return command;
 }

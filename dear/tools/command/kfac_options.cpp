@@ -2,20 +2,18 @@
 
 #include <sstream>
 
-#include <CLI/App.hpp>
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/methods/kfac/plan.h"
 #include "dear/tools/options/names_in.h"
+#include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"
 
 namespace dear::cli {
 
 void KfacTrainOptions::add_to(CLI::App& command) {
-  const auto add = [&](const char* name, auto& value, const char* type, const std::string& help) {
-    command.add_option(name, value, help)->type_name(type);
-  };
+  const OptionAdder add(command);
   add("--kfac", strategy, "NAME",
       "With --optimizer kfac: when factors travel, and who inverts them, with the same result: " +
           names_in(methods::kfac::strategies()) + " (default: spd-kfac)");

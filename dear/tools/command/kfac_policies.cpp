@@ -3,44 +3,31 @@
 #include <set>
 #include <utility>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/units.h"
 #include "dear/methods/kfac/modelled.h"
+#include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/table.h"
 
 namespace dear::cli {
 
 void KfacPolicyOptions::add_to(CLI::App& command) {
-  command
-      .add_option(
-          "--factor-fusion", factor_fusion,
-          "With K-FAC, which factors travel together: alone, threshold (16 Mi elements), rule (that of "
-          "SPD-KFAC), exact, or together; default: the policy's own")
-      ->type_name("NAME");
-  command
-      .add_option(
-          "--inverse-placement", inverse_placement,
-          "With K-FAC, who inverts: local (every rank all), round-robin, balanced (one rank those that take "
-          "longer to invert than to send), or planned (the fastest of these and of fewer sent); default: the "
-          "policy's own")
-      ->type_name("NAME");
-  command
-      .add_option("--factor-every", factor_every,
-                  "With K-FAC, iterations from factors to factors (default 1)")
-      ->check(CLI::Range(1, 1000))
-      ->type_name("K");
-  command
-      .add_option(
-          "--inverse-every", inverse_every,
-          "With K-FAC, iterations from inverses to inverses, a multiple of --factor-every (default: the "
-          "same)")
-      ->check(CLI::Range(1, 1000))
-      ->type_name("K");
+  const OptionAdder add(command);
+  add("--factor-fusion", factor_fusion, "NAME",
+      "With K-FAC, which factors travel together: alone, threshold (16 Mi elements), rule (that of "
+      "SPD-KFAC), exact, or together; default: the policy's own");
+  add("--inverse-placement", inverse_placement, "NAME",
+      "With K-FAC, who inverts: local (every rank all), round-robin, balanced (one rank those that take "
+      "longer to invert than to send), or planned (the fastest of these and of fewer sent); default: the "
+      "policy's own");
+  add("--factor-every", factor_every, "K", "With K-FAC, iterations from factors to factors (default 1)")
+      ->check(CLI::Range(1, 1000));
+  add("--inverse-every", inverse_every, "K",
+      "With K-FAC, iterations from inverses to inverses, a multiple of --factor-every (default: the "
+      "same)")
+      ->check(CLI::Range(1, 1000));
 }
 
 void KfacPolicyOptions::require_kfac(const std::vector<std::string>& policies) const {

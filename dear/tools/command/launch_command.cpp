@@ -2,9 +2,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/error.h"
@@ -12,6 +9,7 @@
 #include "dear/tools/command/commands.h"
 #include "dear/tools/launch/launcher.h"
 #include "dear/tools/options/exit_status.h"
+#include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/refusals.h"
 
 namespace dear::cli {
@@ -53,23 +51,18 @@ void add_launch_command(CLI::App& app) {
   auto arguments = std::make_shared<LaunchArguments>();
   CLI::App* const command =
       app.add_subcommand("launch", "Start a program as all ranks of a job on this host")->prefix_command();
+  const OptionAdder add(*command);
   // CLI11 stops at the first word that it does not know and leaves it and the rest as they are, which is what
   // we want of PROGRAM; but "--" it accepts only before a positional argument. So there is one, which refuses
   // every word.
-  command->add_option("PROGRAM", arguments->unused, "What to start, with its arguments")
-      ->type_name("[ARGUMENTS...]")
+  add("PROGRAM", arguments->unused, "[ARGUMENTS...]", "What to start, with its arguments")
       ->check([](const std::string&) { return std::string("is left to the rest of the words"); });
   command->validate_positionals();
-  command
-      ->add_option("-n,--ranks", arguments->ranks, fmt::format("Ranks to start, 1 to {}", launch::kMostRanks))
+  add("-n,--ranks", arguments->ranks, "N", fmt::format("Ranks to start, 1 to {}", launch::kMostRanks))
       ->required()
-      ->check(CLI::Range(1, launch::kMostRanks))
-      ->type_name("N");
-  command
-      ->add_option("--grace", arguments->grace,
-                   "Time from SIGTERM to SIGKILL for ranks that are ended because another failed")
-      ->type_name("TIME")
-      ->capture_default_str();
+      ->check(CLI::Range(1, launch::kMostRanks));
+  add.with_default("--grace", arguments->grace, "TIME",
+                   "Time from SIGTERM to SIGKILL for ranks that are ended because another failed");
   command->add_flag("--no-prefix", arguments->no_prefix,
                     "Let ranks write straight to this output, without \"[rank] \" before each line");
   command->add_flag("--bind", arguments->bind,

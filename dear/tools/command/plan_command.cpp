@@ -7,9 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "dear/base/charts/picture_file.h"
@@ -25,6 +22,7 @@
 #include "dear/tools/command/kfac_policies.h"
 #include "dear/tools/command/scenario.h"
 #include "dear/tools/command/simulated_cases.h"
+#include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"
 #include "dear/tools/options/results_file.h"
 #include "dear/tools/options/table.h"
@@ -226,33 +224,22 @@ void add_plan_command(CLI::App& app) {
   auto arguments = std::make_shared<PlanArguments>();
   CLI::App* const command =
       app.add_subcommand("plan", "Find the policy, buckets and collectives for a model on a cluster");
+  const OptionAdder add(*command);
   arguments->scenarios.add_to(*command);
-  command->add_option("--policy", arguments->policies, "Policies to choose from; default: all")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->type_name("NAME[,NAME...]");
-  command
-      ->add_option(
-          "--optimizer", arguments->optimizer,
-          "Whose states and updates are reckoned with, sgd with momentum; kfac searches the strategies of "
-          "K-FAC, fusions of factors, placements of inverses and intervals, and says when K-FAC pays")
-      ->check(CLI::IsMember({"adamw", "sgd", "kfac"}))
-      ->type_name("NAME")
-      ->capture_default_str();
+  add.list("--policy", arguments->policies, "NAME[,NAME...]", "Policies to choose from; default: all");
+  add.with_default(
+         "--optimizer", arguments->optimizer, "NAME",
+         "Whose states and updates are reckoned with, sgd with momentum; kfac searches the strategies of "
+         "K-FAC, fusions of factors, placements of inverses and intervals, and says when K-FAC pays")
+      ->check(CLI::IsMember({"adamw", "sgd", "kfac"}));
   arguments->model.add_to(*command);
-  command->add_option("--json", arguments->json, "Write the answer to FILE")->type_name("FILE");
-  command
-      ->add_option("--plot", arguments->plot,
-                   "Draw the best of each policy, as SVG, PDF or PNG by its ending")
-      ->type_name("FILE");
+  add("--json", arguments->json, "FILE", "Write the answer to FILE");
+  add("--plot", arguments->plot, "FILE", "Draw the best of each policy, as SVG, PDF or PNG by its ending");
   command->add_flag("--progress", arguments->progress,
                     "Say on stderr what is searched, as on a terminal, also where that is none");
-  command
-      ->add_option(
-          "--schedule", arguments->schedule,
-          "Write the policy and the buckets to use to FILE, for --schedule of train and simulate (one "
-          "model on one cluster only)")
-      ->type_name("FILE");
+  add("--schedule", arguments->schedule, "FILE",
+      "Write the policy and the buckets to use to FILE, for --schedule of train and simulate (one "
+      "model on one cluster only)");
   command->callback([arguments, command] { run_plan(*command, *arguments); });
 }
 

@@ -2,28 +2,21 @@
 
 #include <utility>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
-
 #include "dear/base/vocabulary/error.h"
 #include "dear/schedule/policies/schedule_file.h"
+#include "dear/tools/options/option_adder.h"
 
 namespace dear::cli {
 
 void PolicyOptions::add_to(CLI::App& command, const std::string& fusion_help,
                            const std::string& usual_fusion) {
-  command.add_option("--policy", policies, "Policies; speed-ups are over the first")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->type_name("NAME[,NAME...]")
+  const OptionAdder add(command);
+  add.list("--policy", policies, "NAME[,NAME...]", "Policies; speed-ups are over the first")
       ->default_str("serial,wfbp,dear");
-  command.add_option("--fusion", fusion, fusion_help)->type_name("SPEC")->default_str(usual_fusion);
-  command
-      .add_option("--schedule", schedule,
-                  "Policy and buckets from a file that `dear plan --schedule` wrote, instead of --policy and "
-                  "--fusion")
-      ->type_name("FILE");
+  add("--fusion", fusion, "SPEC", fusion_help)->default_str(usual_fusion);
+  add("--schedule", schedule, "FILE",
+      "Policy and buckets from a file that `dear plan --schedule` wrote, instead of --policy and "
+      "--fusion");
 }
 
 PolicyChoice choose_policies(const PolicyOptions& options) {

@@ -6,9 +6,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -19,6 +16,7 @@
 #include "dear/tools/command/profile_report.h"
 #include "dear/tools/command/train_options.h"
 #include "dear/tools/launch/launcher.h"
+#include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"
 #include "dear/tools/train_command/optimizers.h"
 #include "dear/tools/train_command/profile_run.h"
@@ -104,63 +102,42 @@ void run_profile_command(const ProfileArguments& arguments) {
 void add_profile_command(CLI::App& app) {
   CLI::App* const command = app.add_subcommand(
       "profile", "Measure a TorchScript model, layer by layer, for plan, simulate and replay");
+  const OptionAdder add(*command);
   const auto arguments = std::make_shared<ProfileArguments>();
   train_command::ProfileSettings& settings = arguments->settings;
   command->add_option("MODEL.pt", settings.model, "What torch.jit.save wrote of a scripted or traced model")
       ->required();
-  command
-      ->add_option("--input", arguments->inputs,
-                   fmt::format("Shape, and perhaps type, of a tensor that forward takes, filled with random "
-                               "numbers; again for each further one: 8x3x224x224, 8x64:int64. Types: {}",
-                               fmt::join(train_command::input_dtypes(), ", ")))
-      ->allow_extra_args(false)
-      ->type_name("SHAPE[:TYPE]");
-  command
-      ->add_option(
-          "--device", arguments->device,
-          "Say how long the model's kernels, counted here, take on another device by its roofline: one that "
-          "`dear models` lists")
-      ->type_name("NAME");
-  command
-      ->add_option("--dtype", arguments->dtype,
-                   "Of parameters, gradients and activations on that device: fp32 (default), fp16, or bf16")
-      ->type_name("NAME");
-  command->add_option("--out", arguments->out, "Write the workload to FILE")->required()->type_name("FILE");
-  command
-      ->add_option("--name", arguments->name,
-                   "Of the workload (default: the model's file and the shapes of its inputs)")
-      ->type_name("NAME");
+  add("--input", arguments->inputs, "SHAPE[:TYPE]",
+      fmt::format("Shape, and perhaps type, of a tensor that forward takes, filled with random "
+                  "numbers; again for each further one: 8x3x224x224, 8x64:int64. Types: {}",
+                  fmt::join(train_command::input_dtypes(), ", ")))
+      ->allow_extra_args(false);
+  add("--device", arguments->device, "NAME",
+      "Say how long the model's kernels, counted here, take on another device by its roofline: one that "
+      "`dear models` lists");
+  add("--dtype", arguments->dtype, "NAME",
+      "Of parameters, gradients and activations on that device: fp32 (default), fp16, or bf16");
+  add("--out", arguments->out, "FILE", "Write the workload to FILE")->required();
+  add("--name", arguments->name, "NAME",
+      "Of the workload (default: the model's file and the shapes of its inputs)");
   std::vector<std::string> optimizer_names;
   for (const train_command::OptimizerChoice& choice : train_command::optimizers())
     optimizer_names.emplace_back(choice.name);
-  command->add_option("--optimizer", settings.optimizer, "Whose updates are measured")
-      ->check(CLI::IsMember(optimizer_names))
-      ->type_name("NAME")
-      ->capture_default_str();
+  add.with_default("--optimizer", settings.optimizer, "NAME", "Whose updates are measured")
+      ->check(CLI::IsMember(optimizer_names));
   constexpr std::int64_t kMostSteps = 1'000'000;
-  command->add_option("--steps", settings.steps, "Steps to measure; as many go before them unrecorded")
-      ->check(CLI::Range(std::int64_t{3}, kMostSteps))
-      ->type_name("K")
-      ->capture_default_str();
-  command->add_option("--warm-up", settings.warm_up, "Steps before those")
-      ->check(CLI::Range(std::int64_t{1}, kMostSteps))
-      ->type_name("K")
-      ->capture_default_str();
-  command
-      ->add_option("--threads", arguments->threads,
-                   "To compute with (default: OMP_NUM_THREADS, else the cores); as many as a rank will have")
-      ->check(CLI::Range(1, launch::kMostRanks))
-      ->type_name("N");
-  command
-      ->add_option("--range", settings.range,
+  add.with_default("--steps", settings.steps, "K", "Steps to measure; as many go before them unrecorded")
+      ->check(CLI::Range(std::int64_t{3}, kMostSteps));
+  add.with_default("--warm-up", settings.warm_up, "K", "Steps before those")
+      ->check(CLI::Range(std::int64_t{1}, kMostSteps));
+  add("--threads", arguments->threads, "N",
+      "To compute with (default: OMP_NUM_THREADS, else the cores); as many as a rank will have")
+      ->check(CLI::Range(1, launch::kMostRanks));
+  add.with_default("--range", settings.range, "N",
                    "Integer inputs are below N: give the size of the vocabulary, so that an embedding is "
                    "read as it will be")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--seed", settings.seed, "Of the inputs, the gradients and dropout")
-      ->type_name("N")
-      ->capture_default_str();
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));
+  add.with_default("--seed", settings.seed, "N", "Of the inputs, the gradients and dropout");
   command->callback([arguments] { run_profile_command(*arguments); });
 }
 

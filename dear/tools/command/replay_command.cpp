@@ -7,9 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
@@ -22,7 +19,6 @@
 #include "dear/base/vocabulary/units.h"
 #include "dear/comm/backends/backends.h"
 #include "dear/comm/backends/environment.h"
-#include "dear/comm/backends/init.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/platform/cluster/presets.h"
 #include "dear/platform/cost/cluster_times.h"
@@ -37,6 +33,7 @@
 #include "dear/tools/command/scenario.h"
 #include "dear/tools/launch/launcher.h"
 #include "dear/tools/options/names_in.h"
+#include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"
 #include "dear/tools/options/results_file.h"
 #include "dear/tools/options/run_as_ranks.h"
@@ -74,7 +71,6 @@ struct ReplaySettings {
   Fusion fusion;
   std::optional<Network> network;
   std::optional<Cluster> predicted_on;
-  bool bind = false;
   double timeout_seconds = 0;
   std::string json, trace;
   std::optional<KfacReplaySettings> kfac{};  // then nothing else is replayed
@@ -129,7 +125,6 @@ ReplaySettings check(const CLI::App& command, const ReplayArguments& arguments,
                      const LaunchEnvironment& environment) {
   ReplaySettings settings;
   settings.workers = checked_workers(arguments.workers, 2, environment);
-  settings.bind = arguments.bind;
   refuse_bind_under_launcher(arguments.bind, environment);
   settings.workload = read_job(arguments.job, arguments.model);
   const Policies divided = divide(arguments.policies.policies);
@@ -166,8 +161,6 @@ ReplaySettings check(const CLI::App& command, const ReplayArguments& arguments,
   return settings;
 }
 
-// Describes the settings that must be the same on all ranks, also when each was started with a command of its
-// own.
 std::string common_settings(const ReplaySettings& settings, const ReplayArguments& arguments) {
   Digest job;
   for (const Layer& layer : settings.workload.layers)
@@ -297,39 +290,28 @@ void print(const ReplaySettings& settings, const std::vector<Run>& runs) {
   std::cout << table.to_string() << std::flush;
 }
 
-void run_rank(const ReplayArguments& arguments, ReplaySettings& settings) {
-  std::string choice;
-  Group group = init({.timeout = std::chrono::duration<double>(settings.timeout_seconds),
-                      .network = settings.network,
-                      .backend = arguments.backend,
-                      .say = [&](const std::string& sentence) { choice = sentence + "\n"; }});
-  try {
-    agree(group, "command", common_settings(settings, arguments));
-    if (settings.kfac) return replay_kfac(*settings.kfac, group, choice);
-    std::vector<Run> runs;
-    std::optional<Trace> trace;
-    const std::vector<std::optional<CompressionModel>> compressions = ways(settings, group, choice);
-    for (const Policy* policy : settings.policies)
-      for (const std::optional<CompressionModel>& compression : compressions)
-        runs.push_back(replay_one(settings, arguments, *policy, compression, group, trace));
-    if (group.rank() != 0) return;
-    std::cout << fmt::format(
-                     "replaying {}: forward {}, backward {}, {} of parameters on each of {} ranks\n{}",
-                     settings.workload.name, format_seconds(settings.workload.forward_seconds()),
-                     format_seconds(settings.workload.backward_seconds()),
-                     format_bytes(settings.workload.bytes()), group.size(), choice)
-              << "Computation is timed, not done; communication is real"
-              << (settings.network ? " and takes the time of the modelled network" : "") << ".\n\n";
-    print(settings, runs);
-    write_checked([&] {
-      if (!settings.json.empty())
-        write_results(settings.json, to_json(settings, runs, group), of_replay(group));
-      if (trace) write_chrome_trace(*trace, settings.trace);
-    });
-  } catch (const std::exception& error) {
-    group.abort(error.what());  // the peers learn the reason at once
-    throw;
-  }
+void run_rank(const ReplayArguments& arguments, ReplaySettings& settings, const Group& group,
+              std::string said) {
+  if (settings.kfac) return replay_kfac(*settings.kfac, group, said);
+  std::vector<Run> runs;
+  std::optional<Trace> trace;
+  const std::vector<std::optional<CompressionModel>> compressions = ways(settings, group, said);
+  for (const Policy* policy : settings.policies)
+    for (const std::optional<CompressionModel>& compression : compressions)
+      runs.push_back(replay_one(settings, arguments, *policy, compression, group, trace));
+  if (group.rank() != 0) return;
+  std::cout << fmt::format("replaying {}: forward {}, backward {}, {} of parameters on each of {} ranks\n{}",
+                           settings.workload.name, format_seconds(settings.workload.forward_seconds()),
+                           format_seconds(settings.workload.backward_seconds()),
+                           format_bytes(settings.workload.bytes()), group.size(), said)
+            << "Computation is timed, not done; communication is real"
+            << (settings.network ? " and takes the time of the modelled network" : "") << ".\n\n";
+  print(settings, runs);
+  write_checked([&] {
+    if (!settings.json.empty())
+      write_results(settings.json, to_json(settings, runs, group), of_replay(group));
+    if (trace) write_chrome_trace(*trace, settings.trace);
+  });
 }
 
 void run_replay_command(const CLI::App& command, const ReplayArguments& arguments) {
@@ -338,9 +320,14 @@ void run_replay_command(const CLI::App& command, const ReplayArguments& argument
       "dear replay",
       [&](const LaunchEnvironment& environment) {
         settings = check(command, arguments, environment);
-        return Ranks{.workers = settings.workers, .bind = settings.bind};
+        return Ranks{.workers = settings.workers,
+                     .bind = arguments.bind,
+                     .group = {.timeout = std::chrono::duration<double>(settings.timeout_seconds),
+                               .network = settings.network,
+                               .backend = arguments.backend},
+                     .settings = common_settings(settings, arguments)};
       },
-      [&] { run_rank(arguments, settings); });
+      [&](const Group& group, const std::string& said) { run_rank(arguments, settings, group, said); });
 }
 
 }  // namespace
@@ -349,49 +336,33 @@ void add_replay_command(CLI::App& app) {
   CLI::App* const command = app.add_subcommand(
       "replay",
       "Run a workload's communication for real, under several policies, with its computation timed");
+  const OptionAdder add(*command);
   const auto arguments = std::make_shared<ReplayArguments>();
-  command
-      ->add_option("--model", arguments->model,
-                   "Model by name (`dear models` lists them), or a workload file, as `dear profile` and "
-                   "`dear train --profile` write it")
-      ->required()
-      ->type_name("M");
+  add("--model", arguments->model, "M",
+      "Model by name (`dear models` lists them), or a workload file, as `dear profile` and "
+      "`dear train --profile` write it")
+      ->required();
   arguments->job.add_job_to(*command);
-  command
-      ->add_option("--workers", arguments->workers,
-                   "Ranks on this host (default 2); under a launcher, those that it started")
-      ->check(CLI::Range(1, launch::kMostRanks))
-      ->type_name("N");
+  add("--workers", arguments->workers, "N",
+      "Ranks on this host (default 2); under a launcher, those that it started")
+      ->check(CLI::Range(1, launch::kMostRanks));
   arguments->policies.add_to(*command, "How tensors are grouped: a size, layer, or all", "25MiB");
   arguments->kfac.add_to(*command);
   add_compression_to(*command, arguments->compression);
-  command
-      ->add_option("--network", arguments->network,
-                   "Model a network, as in `dear train`; default: the real one")
-      ->type_name("NETWORK");
-  command
-      ->add_option("--backend", arguments->backend,
-                   "What carries collectives: " + names_in(backend_table()) +
-                       " (default: the fastest that reaches all ranks)")
-      ->type_name("NAME");
-  command
-      ->add_option(
-          "--predict", arguments->predict,
-          "Show beside it what `dear simulate` says for rings on this cluster, such as the file that "
-          "`dear bench collective --cluster` wrote (default: the modelled network)")
-      ->type_name("CLUSTER");
-  command->add_option("--iterations", arguments->options.iterations, "Iterations; the first half warms up")
-      ->check(CLI::Range(std::int64_t{4}, std::int64_t{1'000'000}))
-      ->type_name("K")
-      ->capture_default_str();
-  command->add_option("--timeout", arguments->timeout, "How long to wait for another rank")
-      ->type_name("TIME")
-      ->capture_default_str();
+  add("--network", arguments->network, "NETWORK",
+      "Model a network, as in `dear train`; default: the real one");
+  add("--backend", arguments->backend, "NAME",
+      "What carries collectives: " + names_in(backend_table()) +
+          " (default: the fastest that reaches all ranks)");
+  add("--predict", arguments->predict, "CLUSTER",
+      "Show beside it what `dear simulate` says for rings on this cluster, such as the file that "
+      "`dear bench collective --cluster` wrote (default: the modelled network)");
+  add.with_default("--iterations", arguments->options.iterations, "K", "Iterations; the first half warms up")
+      ->check(CLI::Range(std::int64_t{4}, std::int64_t{1'000'000}));
+  add.with_default("--timeout", arguments->timeout, "TIME", "How long to wait for another rank");
   command->add_flag(kBindOption, arguments->bind, "Keep each worker on its part of the cores");
-  command->add_option("--json", arguments->json, "Write the results to FILE")->type_name("FILE");
-  command
-      ->add_option("--trace", arguments->trace, "Write a timeline of all ranks for https://ui.perfetto.dev")
-      ->type_name("FILE");
+  add("--json", arguments->json, "FILE", "Write the results to FILE");
+  add("--trace", arguments->trace, "FILE", "Write a timeline of all ranks for https://ui.perfetto.dev");
   command->callback([command, arguments] { run_replay_command(*command, *arguments); });
 }
 

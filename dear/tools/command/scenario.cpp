@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
+#include "dear/tools/options/option_adder.h"
 
 namespace dear::cli {
 namespace {
@@ -28,114 +27,83 @@ std::vector<std::string> split(const std::vector<std::string>& texts) {
 }  // namespace
 
 void ScenarioOptions::add_to(CLI::App& command) {
-  command
-      .add_option("--model", models,
-                  "Models by name (`dear models` lists them), or workload files, as `dear train --profile` "
-                  "writes them")
+  const OptionAdder add(command);
+  add.list("--model", models, "M[,M...]",
+           "Models by name (`dear models` lists them), or workload files, as `dear train --profile` "
+           "writes them")
+      ->required();
+  add("--cluster,--network", clusters, "C[,C...]",
+      "Clusters by name (`dear clusters` lists them), cluster files, or flat networks (1gbit, "
+      "10gbe, 100gbib, or bandwidth=1gbit,latency=50us, alone in its option)")
       ->required()
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->type_name("M[,M...]");
-  command
-      .add_option("--cluster,--network", clusters,
-                  "Clusters by name (`dear clusters` lists them), cluster files, or flat networks (1gbit, "
-                  "10gbe, 100gbib, or bandwidth=1gbit,latency=50us, alone in its option)")
-      ->required()
-      ->allow_extra_args(false)
-      ->type_name("C[,C...]");
-  command
-      .add_option("--ranks", ranks, "Ranks of the job, or several numbers: 4,16,64; default: the cluster's")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::Range(1, 1 << 20))
-      ->type_name("N[,N...]");
+      ->allow_extra_args(false);
+  add.list("--ranks", ranks, "N[,N...]",
+           "Ranks of the job, or several numbers: 4,16,64; default: the cluster's")
+      ->check(CLI::Range(1, 1 << 20));
   add_job_to(command);
 }
 
 void ScenarioOptions::add_job_to(CLI::App& command) {
-  command
-      .add_option("--device", model.device,
-                  "Device that a model by name is built for; default: the cluster's, or the one on which the "
-                  "model was measured")
-      ->type_name("NAME");
-  command.add_option("--batch", model.batch, "Samples on one rank; default: the model's own")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
-      ->type_name("N");
-  command
-      .add_option("--size", model.sample_size,
-                  "Side of an image or length of a sequence; default: the model's own")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
-      ->type_name("N");
-  command
-      .add_option("--dtype", model.dtype,
-                  "Of parameters, gradients and activations: fp32, fp16, or bf16; default: fp32; for "
-                  "language models the "
-                  "half precision of the device, with master parameters in fp32, but where they were "
-                  "measured in fp32")
-      ->type_name("NAME");
-  command
-      .add_option(
-          "--scale-compute", model.scale_compute,
-          "Multiply all times of computation: 0.05 for a device 20 times as fast as the one that a workload "
-          "file was measured on")
-      ->check(CLI::Range(1e-9, 1e9))
-      ->type_name("FACTOR");
+  const OptionAdder add(command);
+  add("--device", model.device, "NAME",
+      "Device that a model by name is built for; default: the cluster's, or the one on which the "
+      "model was measured");
+  add("--batch", model.batch, "N", "Samples on one rank; default: the model's own")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+  add("--size", model.sample_size, "N", "Side of an image or length of a sequence; default: the model's own")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+  add("--dtype", model.dtype, "NAME",
+      "Of parameters, gradients and activations: fp32, fp16, or bf16; default: fp32; for "
+      "language models the "
+      "half precision of the device, with master parameters in fp32, but where they were "
+      "measured in fp32");
+  add("--scale-compute", model.scale_compute, "FACTOR",
+      "Multiply all times of computation: 0.05 for a device 20 times as fast as the one that a workload "
+      "file was measured on")
+      ->check(CLI::Range(1e-9, 1e9));
   command.add_flag(
       "--checkpoint-activations", model.checkpoint_activations,
       "Keep activations at the ends of segments only, and compute the rest again in the backward pass");
 }
 
 void add_compression_to(CLI::App& command, cases::CompressionNames& names) {
-  command
-      .add_option(
-          "--compress", names.compressions,
-          "Look at gradients that travel compressed beside dense ones: top-k:0.01,ef or another scheme "
-          "of docs/compression.md; once for each compression")
-      ->allow_extra_args(false)
-      ->type_name("SPEC");
-  command
-      .add_option(
-          "--codec", names.codec,
-          "How fast codecs are: roofline (by the memory of the device), measured (on this machine), none "
-          "(in no time), or auto (roofline where there is a device, else measured); with ,beside on cores "
-          "of their own, else in turns with computation")
-      ->type_name("NAME")
-      ->capture_default_str();
-  command
-      .add_option("--union-density", names.union_density,
-                  "Part of a gradient's elements that is not zero on one rank at least, for sketches")
-      ->type_name("PART")
-      ->capture_default_str();
+  const OptionAdder add(command);
+  add("--compress", names.compressions, "SPEC",
+      "Look at gradients that travel compressed beside dense ones: top-k:0.01,ef or another scheme "
+      "of docs/compression.md; once for each compression")
+      ->allow_extra_args(false);
+  add.with_default(
+      "--codec", names.codec, "NAME",
+      "How fast codecs are: roofline (by the memory of the device), measured (on this machine), none "
+      "(in no time), or auto (roofline where there is a device, else measured); with ,beside on cores "
+      "of their own, else in turns with computation");
+  add.with_default("--union-density", names.union_density, "PART",
+                   "Part of a gradient's elements that is not zero on one rank at least, for sketches");
 }
 
 void ModelOptions::add_algorithm_to(CLI::App& command) {
-  command
-      .add_option("--algorithm", algorithm,
-                  "How collectives travel: auto (the quickest for each size), ring, double-tree, "
-                  "hierarchical, nccl (a ring or a double tree, as NCCL chooses), or themis (in chunks, over "
-                  "all dimensions at once)")
-      ->type_name("NAME")
-      ->capture_default_str();
+  const OptionAdder add(command);
+  add.with_default(
+      "--algorithm", algorithm, "NAME",
+      "How collectives travel: auto (the quickest for each size), ring, double-tree, "
+      "hierarchical, nccl (a ring or a double tree, as NCCL chooses), or themis (in chunks, over "
+      "all dimensions at once)");
 }
 
 void ModelOptions::add_to(CLI::App& command) {
+  const OptionAdder add(command);
   add_algorithm_to(command);
-  command
-      .add_option(
-          "--optimizer-states", optimizer_states,
-          "Values in fp32 that the optimiser keeps for each parameter: 2 for Adam and AdamW, 1 for momentum, "
-          "0 for plain SGD")
-      ->check(CLI::Range(0, 8))
-      ->type_name("N")
-      ->capture_default_str();
-  command
-      .add_option("--accumulate", micro_batches,
-                  "Passes forward and backward in an iteration, each of --batch samples, whose gradients add "
-                  "up before "
-                  "they travel")
-      ->check(CLI::Range(1, 65'536))
-      ->type_name("N")
-      ->capture_default_str();
+  add.with_default(
+         "--optimizer-states", optimizer_states, "N",
+         "Values in fp32 that the optimiser keeps for each parameter: 2 for Adam and AdamW, 1 for momentum, "
+         "0 for plain SGD")
+      ->check(CLI::Range(0, 8));
+  add.with_default(
+         "--accumulate", micro_batches, "N",
+         "Passes forward and backward in an iteration, each of --batch samples, whose gradients add "
+         "up before "
+         "they travel")
+      ->check(CLI::Range(1, 65'536));
   add_compression_to(command, compression);
 }
 

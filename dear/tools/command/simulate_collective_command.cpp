@@ -4,9 +4,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "dear/base/charts/picture_file.h"
@@ -15,6 +12,7 @@
 #include "dear/platform/cluster/presets.h"
 #include "dear/predict/sim/collective.h"
 #include "dear/tools/command/commands.h"
+#include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"
 #include "dear/tools/options/results_file.h"
 #include "dear/tools/options/table.h"
@@ -106,49 +104,29 @@ CLI::App* add_simulate_collective(CLI::App& simulate) {
   auto arguments = std::make_shared<CollectiveArguments>();
   CLI::App* const command = simulate.add_subcommand(
       "collective", "Predict one collective on a cluster, by several algorithms, dimension by dimension");
-  command
-      ->add_option("--cluster,--network", arguments->cluster,
-                   "A cluster by name (`dear clusters` lists them), a cluster file, or a flat network")
-      ->required()
-      ->type_name("C");
-  command->add_option("--ranks", arguments->ranks, "Ranks that take part; default: the cluster's")
-      ->check(CLI::Range(1, 1 << 20))
-      ->type_name("N");
-  command->add_option("--operation", arguments->operation, "all-reduce, reduce-scatter, or all-gather")
-      ->type_name("NAME")
+  const OptionAdder add(*command);
+  add("--cluster,--network", arguments->cluster, "C",
+      "A cluster by name (`dear clusters` lists them), a cluster file, or a flat network")
+      ->required();
+  add("--ranks", arguments->ranks, "N", "Ranks that take part; default: the cluster's")
+      ->check(CLI::Range(1, 1 << 20));
+  add.with_default("--operation", arguments->operation, "NAME", "all-reduce, reduce-scatter, or all-gather");
+  add.with_default("--bytes", arguments->bytes, "SIZE", "Size of the whole vector: 1GB, 25MiB");
+  add.list("--algorithm", arguments->algorithms, "NAME[,NAME...]",
+           "In chunks: baseline (one dimension after another), round-robin, themis-fifo, themis-scf, "
+           "balanced, or themis (the best of these); else as in `dear simulate`: auto, ring, nccl, ...")
       ->capture_default_str();
-  command->add_option("--bytes", arguments->bytes, "Size of the whole vector: 1GB, 25MiB")
-      ->type_name("SIZE")
-      ->capture_default_str();
-  command
-      ->add_option(
-          "--algorithm", arguments->algorithms,
-          "In chunks: baseline (one dimension after another), round-robin, themis-fifo, themis-scf, "
-          "balanced, or themis (the best of these); else as in `dear simulate`: auto, ring, nccl, ...")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->type_name("NAME[,NAME...]")
-      ->capture_default_str();
-  command->add_option("--chunks", arguments->chunks, "Chunks of the vector, at most")
-      ->check(CLI::Range(1, 4096))
-      ->type_name("N")
-      ->capture_default_str();
-  command
-      ->add_option(
-          "--detail", arguments->detail,
-          "Of algorithms in chunks: chunks (a dimension carries one phase of one chunk at a time), or "
-          "messages (every message of every rank, links shared)")
-      ->type_name("NAME")
-      ->capture_default_str();
-  command->add_option("--json", arguments->json, "Write the results to FILE")->type_name("FILE");
-  command
-      ->add_option("--plot", arguments->plot,
-                   "Draw what each dimension carries when, as SVG, PDF or PNG by its ending")
-      ->type_name("FILE");
-  command
-      ->add_option("--trace", arguments->trace,
-                   "Write a timeline for https://ui.perfetto.dev (one algorithm only)")
-      ->type_name("FILE");
+  add.with_default("--chunks", arguments->chunks, "N", "Chunks of the vector, at most")
+      ->check(CLI::Range(1, 4096));
+  add.with_default(
+      "--detail", arguments->detail, "NAME",
+      "Of algorithms in chunks: chunks (a dimension carries one phase of one chunk at a time), or "
+      "messages (every message of every rank, links shared)");
+  add("--json", arguments->json, "FILE", "Write the results to FILE");
+  add("--plot", arguments->plot, "FILE",
+      "Draw what each dimension carries when, as SVG, PDF or PNG by its ending");
+  add("--trace", arguments->trace, "FILE",
+      "Write a timeline for https://ui.perfetto.dev (one algorithm only)");
   command->callback([arguments] { run_collective_command(*arguments); });
   return command;
 }

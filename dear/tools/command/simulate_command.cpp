@@ -4,9 +4,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "dear/base/charts/picture_file.h"
@@ -19,6 +16,7 @@
 #include "dear/tools/command/policy_options.h"
 #include "dear/tools/command/scenario.h"
 #include "dear/tools/command/simulated_cases.h"
+#include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"
 #include "dear/tools/options/results_file.h"
 
@@ -141,6 +139,7 @@ void add_simulate_command(CLI::App& app) {
   auto arguments = std::make_shared<SimulateArguments>();
   CLI::App* const command =
       app.add_subcommand("simulate", "Predict iteration times of policies on a modelled cluster");
+  const OptionAdder add(*command);
   arguments->scenarios.add_to(*command);
   arguments->policies.add_to(*command,
                              "How tensors are grouped: usual (as each policy's own system does), planned "
@@ -148,51 +147,32 @@ void add_simulate_command(CLI::App& app) {
                              "usual");
   arguments->kfac.add_to(*command);
   arguments->model.add_to(*command);
-  command
-      ->add_option(
-          "--detail", arguments->detail,
-          "closed-form, flows (bytes of each rank share links), or blocks (every message of a ring, or of "
-          "what --algorithm names: halving-doubling, pairwise, bruck, one for each dimension as in "
-          "hierarchical:ring,halving-doubling, or themis)")
-      ->type_name("NAME")
-      ->capture_default_str();
-  command
-      ->add_option("--jobs", arguments->scenarios.jobs,
+  add.with_default(
+      "--detail", arguments->detail, "NAME",
+      "closed-form, flows (bytes of each rank share links), or blocks (every message of a ring, or of "
+      "what --algorithm names: halving-doubling, pairwise, bruck, one for each dimension as in "
+      "hierarchical:ring,halving-doubling, or themis)");
+  add.with_default("--jobs", arguments->scenarios.jobs, "N",
                    "Equal jobs that share the cluster's links, each of --ranks ranks; with flows or blocks")
-      ->check(CLI::Range(1, 1024))
-      ->type_name("N")
-      ->capture_default_str();
-  command
-      ->add_option(
-          "--placement", arguments->placement,
-          "Of several jobs: spread (ranks dealt out one by one, so that jobs share nodes), or packed "
-          "(each on neighbouring ranks)")
-      ->type_name("NAME")
-      ->capture_default_str();
-  command
-      ->add_option("--iterations", arguments->evaluate.iterations,
+      ->check(CLI::Range(1, 1024));
+  add.with_default(
+      "--placement", arguments->placement, "NAME",
+      "Of several jobs: spread (ranks dealt out one by one, so that jobs share nodes), or packed "
+      "(each on neighbouring ranks)");
+  add.with_default("--iterations", arguments->evaluate.iterations, "K",
                    "Iterations to simulate; the first half warms up")
-      ->check(CLI::Range(std::int64_t{4}, std::int64_t{1'000'000}))
-      ->type_name("K")
-      ->capture_default_str();
-  command
-      ->add_option("--jitter", arguments->evaluate.jitter,
-                   "Standard deviation of every step of every rank, as a part of its time: 0.05")
-      ->check(CLI::Range(0.0, 1.0))
-      ->type_name("PART");
-  command
-      ->add_option("--repetitions", arguments->evaluate.repetitions,
-                   "Repetitions with jitter of their own, for a confidence interval of 95 %")
-      ->check(CLI::Range(1, 10'000))
-      ->type_name("N");
-  command->add_option("--seed", arguments->evaluate.seed, "Of the jitter")->type_name("N");
-  command->add_option("--json", arguments->json, "Write the results to FILE")->type_name("FILE");
-  command->add_option("--plot", arguments->plot, "Draw the results, as SVG, PDF or PNG by its ending")
-      ->type_name("FILE");
-  command
-      ->add_option("--trace", arguments->trace,
-                   "Write a timeline for https://ui.perfetto.dev (one simulation only)")
-      ->type_name("FILE");
+      ->check(CLI::Range(std::int64_t{4}, std::int64_t{1'000'000}));
+  add("--jitter", arguments->evaluate.jitter, "PART",
+      "Standard deviation of every step of every rank, as a part of its time: 0.05")
+      ->check(CLI::Range(0.0, 1.0));
+  add("--repetitions", arguments->evaluate.repetitions, "N",
+      "Repetitions with jitter of their own, for a confidence interval of 95 %")
+      ->check(CLI::Range(1, 10'000));
+  add("--seed", arguments->evaluate.seed, "N", "Of the jitter");
+  add("--json", arguments->json, "FILE", "Write the results to FILE");
+  add("--plot", arguments->plot, "FILE", "Draw the results, as SVG, PDF or PNG by its ending");
+  add("--trace", arguments->trace, "FILE",
+      "Write a timeline for https://ui.perfetto.dev (one simulation only)");
   // With a subcommand nothing of the command's own is needed.
   CLI::App* const collective = add_simulate_collective(*command);
   collective->preparse_callback([command](std::size_t) {

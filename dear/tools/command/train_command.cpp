@@ -8,9 +8,6 @@
 #include <unistd.h>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -21,8 +18,6 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/backends/backends.h"
 #include "dear/comm/backends/environment.h"
-#include "dear/comm/backends/init.h"
-#include "dear/comm/group/exchange.h"
 #include "dear/schedule/policies/policy.h"
 #include "dear/schedule/policies/schedule_file.h"
 #include "dear/tools/command/commands.h"
@@ -32,6 +27,7 @@
 #include "dear/tools/options/exit_status.h"
 #include "dear/tools/options/names_in.h"
 #include "dear/tools/options/numbers.h"
+#include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"
 #include "dear/tools/options/progress.h"
 #include "dear/tools/options/results_file.h"
@@ -78,8 +74,6 @@ std::string gradients_of(const TrainSettings& settings) {
   return fmt::format("{}", fmt::join(texts, " "));
 }
 
-// Describes the settings that must be the same on all ranks, also when each was started with a command of its
-// own.
 std::string common_settings(const TrainSettings& settings, const train_command::Corpus& corpus) {
   return fmt::format(
       "policies {}, compared {}, gradients {}, fusion {}, network {}, backend {}, reproducible {}, one copy "
@@ -200,28 +194,11 @@ train_command::Trained train_with_progress(const TrainSettings& settings, const 
       [](const std::string& sentence) { say(sentence + "\n"); });
 }
 
-void run_rank(const TrainSettings& settings, const train_command::Corpus& corpus) {
-  train_command::training_module().set_compute_threads(settings.threads);
-  std::string choice;
-  Group group = init({.timeout = std::chrono::duration<double>(settings.timeout_seconds),
-                      .network = settings.network,
-                      .grid = settings.grid,
-                      .backend = settings.job.backend,
-                      .reproducible = settings.job.reproducible,
-                      .say = [&](const std::string& sentence) { choice = sentence + "\n"; }});
-  try {
-    agree(group, "command", common_settings(settings, corpus));
-    if (group.rank() == 0) {
-      say(heading(settings, corpus) + choice + "\n");
-    }
-    const train_command::Trained trained = train_with_progress(settings, corpus, group);
-    if (group.rank() == 0) {
-      report(settings, trained, group);
-    }
-  } catch (const std::exception& error) {
-    group.abort(error.what());  // the peers learn the reason at once
-    throw;
-  }
+void run_rank(const TrainSettings& settings, const train_command::Corpus& corpus, const Group& group,
+              const std::string& said) {
+  if (group.rank() == 0) say(heading(settings, corpus) + said + "\n");
+  const train_command::Trained trained = train_with_progress(settings, corpus, group);
+  if (group.rank() == 0) report(settings, trained, group);
 }
 
 void run_train_command(const TrainOptions& options) {
@@ -234,20 +211,27 @@ void run_train_command(const TrainOptions& options) {
       [&](const LaunchEnvironment& environment) {
         settings = check(options, environment, this_host());
         corpus = train_command::read_corpus(settings.data, settings.job.context + 2);
-        return Ranks{.workers = settings.workers, .bind = settings.bind};
+        if (environment.size > 1 || settings.workers == 1)  // this process is a rank
+          train_command::training_module().set_compute_threads(settings.threads);
+        return Ranks{.workers = settings.workers,
+                     .bind = settings.bind,
+                     .group = {.timeout = std::chrono::duration<double>(settings.timeout_seconds),
+                               .network = settings.network,
+                               .grid = settings.grid,
+                               .backend = settings.job.backend,
+                               .reproducible = settings.job.reproducible},
+                     .settings = common_settings(settings, corpus)};
       },
-      [&] { run_rank(settings, corpus); });
+      [&](const Group& group, const std::string& said) { run_rank(settings, corpus, group, said); });
 }
 
 void add_job_options(CLI::App& command, TrainOptions& options) {
-  const auto add = [&](const char* name, auto& value, const char* type, const std::string& help) {
-    command.add_option(name, value, help)->type_name(type)->capture_default_str();
-  };
-  add("--data", options.data, "PATH", "File, or folder with files, whose characters to learn");
+  const OptionAdder add(command);
+  add.with_default("--data", options.data, "PATH", "File, or folder with files, whose characters to learn");
   add("--workers", options.workers, "N",
       "Ranks on this host (default: 2; under a launcher: all of its ranks)");
-  add("--policy", options.policy, "NAME",
-      "How to overlap communication: " + names_in(training_policies()) + " (default dear)");
+  add.with_default("--policy", options.policy, "NAME",
+                   "How to overlap communication: " + names_in(training_policies()) + " (default dear)");
   add("--compress", options.compress, "SPEC",
       "Send less of each gradient: a scheme with its ratio and options, such as top-k:0.01,ef, "
       "random-block:0.01,ef, "
@@ -270,15 +254,18 @@ void add_job_options(CLI::App& command, TrainOptions& options) {
       "--one-copy", options.job.one_copy,
       "Workers share one copy of the parameters in memory, so that their all-gather is a barrier; on "
       "one host, on shared memory, with policy dear or dear-eager");
-  add("--steps", options.job.steps, "K", options.job.tune ? "Optimiser steps at most" : "Optimiser steps");
-  add("--batch", options.job.batch, "N", "Samples in a step, per worker");
-  add("--layers", options.job.layers, "N", "Transformer blocks");
-  add("--width", options.job.width, "N", "Size of the hidden state");
-  add("--heads", options.job.heads, "N", "Attention heads; a divisor of the width");
-  add("--context", options.job.context, "N", "Characters in a sample");
-  add("--seed", options.job.seed, "N", "Of the first parameters, the batches and the generated text");
+  add.with_default("--steps", options.job.steps, "K",
+                   options.job.tune ? "Optimiser steps at most" : "Optimiser steps");
+  add.with_default("--batch", options.job.batch, "N", "Samples in a step, per worker");
+  add.with_default("--layers", options.job.layers, "N", "Transformer blocks");
+  add.with_default("--width", options.job.width, "N", "Size of the hidden state");
+  add.with_default("--heads", options.job.heads, "N", "Attention heads; a divisor of the width");
+  add.with_default("--context", options.job.context, "N", "Characters in a sample");
+  add.with_default("--seed", options.job.seed, "N",
+                   "Of the first parameters, the batches and the generated text");
   add("--lr", options.learning_rate, "RATE", "Learning rate (default by optimiser)");
-  add("--optimizer", options.optimizer, "NAME",
+  add.with_default(
+      "--optimizer", options.optimizer, "NAME",
       names_in(train_command::optimizers()) + ", kfac; sgd has momentum 0.9, and kfac is K-FAC before it");
   options.kfac.add_to(command);
   add("--threads", options.threads, "N",
@@ -290,7 +277,7 @@ void add_job_options(CLI::App& command, TrainOptions& options) {
           ? "Write a Chrome/Perfetto trace of all ranks"
           : "Write a Chrome/Perfetto trace of all ranks; with --compare, of up to 20 more steps of each "
             "policy, to a file each: for run.json to run-serial.json, run-dear.json, ...");
-  add("--timeout", options.timeout, "TIME", "How long to wait for another rank");
+  add.with_default("--timeout", options.timeout, "TIME", "How long to wait for another rank");
 }
 
 }  // namespace
@@ -300,14 +287,13 @@ void add_train_command(CLI::App& app) {
       app.add_subcommand("train", "Train a small GPT on the characters of a text, with several workers");
   const auto options = std::make_shared<TrainOptions>();
   add_job_options(*command, *options);
-  const auto add = [&](const char* name, auto& value, const char* type, const std::string& help) {
-    command->add_option(name, value, help)->type_name(type)->capture_default_str();
-  };
+  const OptionAdder add(*command);
   add("--compare", options->compare, "NAME[,NAME...]",
       "Policies to compare on the same data: serial,wfbp,dear; they take turns of about 10 steps until each "
       "has "
       "--steps, and end with the same parameters");
-  add("--fusion", options->fusion, "SPEC",
+  add.with_default(
+      "--fusion", options->fusion, "SPEC",
       "How to group tensors: a size such as 25MiB, first=1MiB,25MiB for a first bucket of its own size, "
       "layer, all; planned: with the best borders for what the first steps take; auto, or auto=SIZE: tuned "
       "while training, with that size at first (default auto)");
@@ -333,8 +319,9 @@ void add_train_command(CLI::App& app) {
       "Folder for checkpoints: one every --every steps, one at the end, and one where SIGTERM comes, which "
       "then ends the "
       "training with code 0 after the step that is under way");
-  add("--every", options->every, "K", "Steps from one checkpoint to the next (default 100)");
-  add("--keep", options->keep, "N", "How many checkpoints stay in the folder, the newest ones (default 2)");
+  add.with_default("--every", options->every, "K", "Steps from one checkpoint to the next (default 100)");
+  add.with_default("--keep", options->keep, "N",
+                   "How many checkpoints stay in the folder, the newest ones (default 2)");
   command->add_flag("--resume", options->resume,
                     "Go on from the newest checkpoint in --save, where there is one, until --steps are taken "
                     "in all; with as "
@@ -352,14 +339,12 @@ void add_tune_training(CLI::App& tune) {
   options->job.tune = true;
   const auto start = std::make_shared<std::string>();
   add_job_options(*command, *options);
-  command->add_option("--start", *start, "Bucket size that runs first")->type_name("SIZE");
-  command->add_option("--json", options->tuning_json, "Write trials and choice to FILE")->type_name("FILE");
-  command
-      ->add_option("--plot", options->tuning_plot,
-                   "Draw trials and what is expected of the rest, as SVG, PDF or PNG by its ending")
-      ->type_name("FILE");
-  command->add_option("--schedule", options->tuned_schedule, "Write the choice for dear train --schedule")
-      ->type_name("FILE");
+  const OptionAdder add(*command);
+  add("--start", *start, "SIZE", "Bucket size that runs first");
+  add("--json", options->tuning_json, "FILE", "Write trials and choice to FILE");
+  add("--plot", options->tuning_plot, "FILE",
+      "Draw trials and what is expected of the rest, as SVG, PDF or PNG by its ending");
+  add("--schedule", options->tuned_schedule, "FILE", "Write the choice for dear train --schedule");
   command->callback([options, start] {
     if (!start->empty()) options->fusion = "auto=" + *start;
     run_train_command(*options);

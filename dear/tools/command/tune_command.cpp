@@ -4,9 +4,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "dear/base/charts/picture_file.h"
@@ -16,6 +13,7 @@
 #include "dear/tools/command/scenario.h"
 #include "dear/tools/command/simulated_cases.h"
 #include "dear/tools/command/tuning_table.h"
+#include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"
 #include "dear/tools/options/results_file.h"
 #include "dear/tools/train_command/simulated_tuning.h"
@@ -76,45 +74,33 @@ void add_tune_command(CLI::App& app) {
   auto arguments = std::make_shared<TuneArguments>();
   CLI::App* const command = app.add_subcommand(
       "tune", "Find the bucket size of a job by trying some: of a simulated one, or of one that trains");
+  const OptionAdder add(*command);
   add_tune_training(*command);
   arguments->scenarios.add_to(*command);
   // `dear tune training` has a model and a network of its own, so these options are not required there.
   command->get_option("--model")->required(false);
   command->get_option("--cluster")->required(false);
-  command->add_option("--policy", arguments->policy, "Policy")->type_name("NAME")->capture_default_str();
+  add.with_default("--policy", arguments->policy, "NAME", "Policy");
   arguments->model.add_algorithm_to(*command);
   train_command::SimulatedTuningOptions& tuning = arguments->tuning;
-  command->add_option("--method", tuning.method, "bayesian or grid")
-      ->type_name("NAME")
-      ->capture_default_str();
-  command->add_option("--trials", tuning.trials, "Trials at most")
-      ->check(CLI::Range(1, 1000))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--window", tuning.window, "Iterations of a trial, which is their median")
-      ->check(CLI::Range(1, 1000))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--noise", tuning.noise, "Standard deviation of an iteration, as a part of its time")
-      ->check(CLI::Range(0.0, 1.0))
-      ->type_name("PART")
-      ->capture_default_str();
-  command->add_option("--seed", tuning.seed, "Of the noise and the wrong numbers")->type_name("N");
+  add.with_default("--method", tuning.method, "NAME", "bayesian or grid");
+  add.with_default("--trials", tuning.trials, "N", "Trials at most")->check(CLI::Range(1, 1000));
+  add.with_default("--window", tuning.window, "N", "Iterations of a trial, which is their median")
+      ->check(CLI::Range(1, 1000));
+  add.with_default("--noise", tuning.noise, "PART",
+                   "Standard deviation of an iteration, as a part of its time")
+      ->check(CLI::Range(0.0, 1.0));
+  add("--seed", tuning.seed, "N", "Of the noise and the wrong numbers");
   command->add_flag("--planned,!--no-planned", tuning.planned,
                     "Buckets with planned borders are a candidate beside those by size");
   command->add_flag("--prior,!--no-prior", tuning.prior,
                     "Begin with what a simulation expects that was told wrong numbers");
-  command
-      ->add_option("--prior-error", tuning.prior_error,
+  add.with_default("--prior-error", tuning.prior_error, "PART",
                    "How wrong they are: each start-up, bandwidth and layer's time by up to this part")
-      ->check(CLI::Range(0.0, 10.0))
-      ->type_name("PART")
-      ->capture_default_str();
-  command->add_option("--json", arguments->json, "Write trials and choice to FILE")->type_name("FILE");
-  command
-      ->add_option("--plot", arguments->plot,
-                   "Draw trials and what is expected of the rest, as SVG, PDF or PNG by its ending")
-      ->type_name("FILE");
+      ->check(CLI::Range(0.0, 10.0));
+  add("--json", arguments->json, "FILE", "Write trials and choice to FILE");
+  add("--plot", arguments->plot, "FILE",
+      "Draw trials and what is expected of the rest, as SVG, PDF or PNG by its ending");
   command->callback([arguments, command] {
     if (command->get_subcommands().empty()) run_tune(*arguments);
   });

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -12,6 +10,7 @@
 #include "dear/platform/cluster/cluster_file.h"
 #include "dear/platform/cost/chunk_planner.h"
 #include "dear/tools/options/names_in.h"
+#include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"
 
 namespace dear::cli {
@@ -42,32 +41,22 @@ std::optional<GridSettings> grid_asked_for(const GridOptions& options,
 }  // namespace
 
 void GridOptions::add_to(CLI::App& command, bool several_algorithms) {
-  command
-      .add_option(
-          "--grid", grid,
-          "Put ranks into a grid whose dimensions are networks of their own: sizes from the innermost "
-          "out, such as 2x4, whose links are measured at the start, or a cluster file that says both")
-      ->type_name("SIZES");
+  const OptionAdder add(command);
+  add("--grid", grid, "SIZES",
+      "Put ranks into a grid whose dimensions are networks of their own: sizes from the innermost "
+      "out, such as 2x4, whose links are measured at the start, or a cluster file that says both");
   auto* const algorithm =
-      command
-          .add_option(
-              "--algorithm", algorithms,
-              "How chunks go through a grid: " + names_in(cost::chunk_planners()) + " (default themis)")
-          ->type_name(several_algorithms ? "NAME[,NAME...]" : "NAME");
+      add("--algorithm", algorithms, several_algorithms ? "NAME[,NAME...]" : "NAME",
+          "How chunks go through a grid: " + names_in(cost::chunk_planners()) + " (default themis)");
   if (several_algorithms) {
     algorithm->delimiter(',')->allow_extra_args(false);
   } else {
     algorithm->expected(1);
   }
-  command.add_option("--chunks", chunks, "Chunks of a vector in a grid, at most (default 64)")
-      ->type_name("N");
-  command
-      .add_option(
-          "--interfaces", interfaces,
-          "Network interfaces of a grid on backend gloo, one for each dimension; memory for one inside hosts")
-      ->type_name("NAME[,NAME...]")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+  add("--chunks", chunks, "N", "Chunks of a vector in a grid, at most (default 64)");
+  add.list(
+      "--interfaces", interfaces, "NAME[,NAME...]",
+      "Network interfaces of a grid on backend gloo, one for each dimension; memory for one inside hosts");
 }
 
 std::vector<GridSettings> checked_grids(const GridOptions& options, const std::optional<std::string>& network,

@@ -8,6 +8,7 @@
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/printable.h"
+#include "dear/comm/group/exchange.h"
 #include "dear/tools/launch/launcher.h"
 #include "dear/tools/launch/own_command.h"
 #include "dear/tools/options/exit_status.h"
@@ -27,25 +28,37 @@ namespace {
   throw ExitStatus{dynamic_cast<const ConfigError*>(&error) != nullptr ? kExitWrongUsage : kExitFailure};
 }
 
+using RunRank = std::function<void(const Group& group, const std::string& said)>;
+
+void run_in_group(const Ranks& ranks, const RunRank& run_rank) {
+  std::string said;
+  InitOptions options = ranks.group;
+  options.say = [&](const std::string& sentence) { said = sentence + "\n"; };
+  Group group = init(options);
+  try {
+    agree(group, "command", ranks.settings);
+    run_rank(group, said);
+  } catch (const std::exception& error) {
+    group.abort(error.what());  // the peers learn the reason at once
+    throw;
+  }
+}
+
 }  // namespace
 
 void run_as_ranks(const std::string& command, const std::function<Ranks(const LaunchEnvironment&)>& prepare,
-                  const std::function<void()>& run_rank) {
+                  const RunRank& run_rank) {
   const LaunchEnvironment environment = read_launch_environment();
   if (environment.size > 1) {
     try {
-      prepare(environment);
-      run_rank();
+      run_in_group(prepare(environment), run_rank);
     } catch (const std::exception& error) {
       fail_as_rank(command, environment.rank, error);
     }
     return;
   }
   const Ranks ranks = prepare(environment);
-  if (ranks.workers == 1) {
-    run_rank();
-    return;
-  }
+  if (ranks.workers == 1) return run_in_group(ranks, run_rank);
   const launch::Launcher launcher({.who = command,
                                    .ranks = ranks.workers,
                                    .command = launch::own_command(kBindOption),

@@ -65,8 +65,6 @@ Replayed replay(const GraphReplay& job, std::int64_t iterations, Group group) {
   agree(group, "replay", AgreedGraph{.digest = job.digest, .iterations = iterations},
         [&] { return fmt::format("{} {:016x}, {} iterations", job.name, job.digest, iterations); });
   Replayed result;
-  for (StepId step = 0; step < job.seconds.size(); ++step)
-    if (!job.carried[step]) result.compute_seconds += job.seconds[step] / job.graph.rhythm_of(step).period;
   RealTime time;
   RealCollectives network(job, group, time);
   group.barrier().wait();
@@ -78,7 +76,7 @@ Replayed replay(const GraphReplay& job, std::int64_t iterations, Group group) {
           if (job.carried[which.step]) {
             network.start(which);
           } else {
-            time.end_at(which, time.now_seconds() + job.seconds[which.step]);
+            time.end_at(which, time.now_seconds() + job.seconds(which));
           }
         },
         time, job.name_of);

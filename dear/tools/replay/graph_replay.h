@@ -17,8 +17,8 @@ namespace dear {
 struct GraphReplay {
   const Graph& graph;
   StepId commit = 0;  // the step whose ends Replayed::iteration_seconds tells
-  // By step, of this rank: how long it takes. Those that carry something take what the network takes.
-  std::vector<double> seconds;
+  // Tells how long a step of this rank takes. It is not asked of those that carry something.
+  std::function<double(Instance)> seconds;
   // All-reduce, broadcast or reduce of so many elements in fp32.
   struct Carried {
     Collective collective = Collective::all_reduce;
@@ -31,8 +31,8 @@ struct GraphReplay {
   std::function<std::string(StepId)> name_of;   // of a step, for messages
 };
 
-// As replay() of a schedule. Replayed::compute_seconds are those of an iteration in the mean, over steps that
-// rest now and then. MismatchError on every rank where digests or iterations differ.
+// This one works as replay() of a schedule does, but leaves Replayed::compute_seconds 0. MismatchError on
+// every rank where digests or iterations differ.
 Replayed replay(const GraphReplay& job, std::int64_t iterations, Group group);
 
 }  // namespace dear

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/error.h"
-#include "dear/schedule/codec/sketch_scan.h"
+#include "dear/schedule/codec/kernels.h"
 
 namespace dear::buckets {
 namespace {

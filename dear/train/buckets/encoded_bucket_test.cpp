@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dear/base/os/rounds_in_test.h"
+#include "dear/base/os/testing/rounds.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/channels/testing/thread_channels.h"
 #include "dear/comm/message_programs/program_backend.h"

@@ -11,7 +11,7 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
-#include "dear/base/os/rounds_in_test.h"
+#include "dear/base/os/testing/rounds.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/train/data_parallel/testing/on_stub_device.h"
 

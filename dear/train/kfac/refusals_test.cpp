@@ -274,7 +274,7 @@ TEST(KfacTraining, CallsOfSomeRanksOnlyAreToldSo) {
   });
   for (const auto& error : errors)
     EXPECT_THAT(message_of<MismatchError>([&] { std::rethrow_exception(error); }),
-                AllOf(HasSubstr("Kfac"), HasSubstr("discard_step")));
+                AllOf(HasSubstr("K-FAC"), HasSubstr("discard_step")));
 }
 
 TEST(KfacTraining, AStepThatDiffersBetweenRanksIsAMismatch) {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "dear/base/os/rounds_in_test.h"
+#include "dear/base/os/testing/rounds.h"
 #include "dear/base/vocabulary/dtype.h"
 #include "dear/base/vocabulary/reduction.h"
 #include "dear/comm/group/group.h"
