@@ -9,7 +9,7 @@
 - a header has at most 200 lines, a source 400, a test 600, unless a comment `// size: reason` says why
 - the headers that are installed (ROOT/cmake/public_headers.txt) exist, include only one another, and are all that the
   examples and the consumer's project include
-- a folder has at most 6000 lines without its tests, a storey 20000
+- a folder has at most 6000 lines without its tests, a storey 20000; a class has at most 40 methods
 - no folder or file is called utils, common, misc or helpers
 - words that gave way to the field's terms do not come back: Attendance, RollCall, LastWords, Bulletin, OnStreams, ...
 
@@ -20,7 +20,9 @@ import pathlib
 import re
 import sys
 
-SIZES = {"header": 200, "source": 400, "test": 600, "folder": 6000, "storey": 20000}
+from class_sizes import methods
+
+SIZES = {"header": 200, "source": 400, "test": 600, "folder": 6000, "storey": 20000, "class": 40}
 FORBIDDEN = {"util", "utils", "common", "misc", "helper", "helpers"}
 # What stood for: participation, announcements, failure detection, a queue of completions or transfers, training on streams,
 # the executor of updates, rebuilding, monitoring, the trainer.
@@ -132,6 +134,7 @@ class Tree:
                 yield from self.gone_words(file, lines)
                 if not self.of_tests(file, self.root):
                     product += len(lines)
+                    yield from self.classes(file, lines)
             if product > SIZES["folder"]:
                 yield (
                     f"{folder}: {product} lines without tests, a folder has at most {SIZES['folder']}; "
@@ -209,6 +212,11 @@ class Tree:
         for number, line in enumerate(lines, 1):
             if word := GONE.search(line):
                 yield f"{self.name(file)}:{number}: '{word.group()}' gave way to a term of the field: see check_layers.py"
+
+    def classes(self, file, lines):
+        for name, count in methods("\n".join(lines)):
+            if count > SIZES["class"]:
+                yield f"{self.name(file)}: {name} has {count} methods, a class has at most {SIZES['class']}; find the two in it"
 
     def size(self, file, lines):
         kind = "header" if file.suffix in (".h", ".cuh") else "test" if file.stem.endswith("_test") else "source"

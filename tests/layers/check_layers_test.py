@@ -113,6 +113,18 @@ class CheckLayers(unittest.TestCase):
         self.assertEqual(violations({"dear/tools/cost/testing/a.cpp": reason + "//\n" * 6000}), [])
         self.assert_one(violations({"dear/tools/cost/a.cpp": reason + "//\n" * 6000}), "dear/tools/cost:", "6000")
 
+    def test_refuses_classes_of_more_than_40_methods(self):
+        def header(count):
+            special = "  Wide();\n  ~Wide();\n  Wide& operator=(const Wide&) = delete;\n"
+            data = "  std::function<void(int)> told{};  // f(x)\n  using Act = void (*)(int);\n  enum class Kind { a };\n"
+            methods = "".join(f"  [[nodiscard]] const Map<int>& f{i}(int x) const {{ return g(x); }}\n" for i in range(count))
+            return f"class Wide {{\n public:\n{special}{data} private:\n{methods}}};\n"
+
+        self.assertEqual(violations({"dear/base/types/wide.h": header(40)}), [])
+        found = violations({"dear/base/types/wide.h": header(41)})
+        self.assertEqual(len(found), 1)
+        self.assertIn("Wide has 41 methods", found[0])
+
     def test_refuses_names_that_say_nothing(self):
         self.assert_one(violations({"dear/tools/cost/utils/a.h": "\n"}), "dear/tools/cost/utils")
         self.assert_one(violations({"dear/tools/cost/helpers.cpp": "\n"}), "dear/tools/cost/helpers.cpp")

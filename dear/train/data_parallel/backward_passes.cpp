@@ -71,8 +71,8 @@ void BackwardPasses::complete(std::size_t parameter) {
   using Complete = autograd::GradientArrivals::Complete;
   const Complete now = own_.arrivals_.counted(parameter);
   if (now == Complete::nothing) return;
-  if (own_.group_.size() > 1 && !own_.engine_->holds_gradient(parameter))
-    own_.engine_->restore_gradient(parameter);
+  if (own_.group_.size() > 1 && !own_.engine_->model().holds_gradient(parameter))
+    own_.engine_->model().restore_gradient(parameter);
   own_.uneven_inputs.weigh(parameter);
   if (now == Complete::parameter) return;
   const LayerId layer = own_.layers_.layer_of[parameter];
@@ -88,13 +88,13 @@ void BackwardPasses::backward_pass_began(const std::size_t& parameter, int pass)
   if (were_dropped(parameter)) forget_dropped(parameter);
   if (own_.state_.now() == autograd::IterationState::State::closed) return;  // refused by the caller
   const bool first = !own_.state_.sends();
-  if (first) own_.follow_changes();
+  if (first) own_.model_changes.follow();
   own_.state_.pass_began(pass);
   if (first && own_.engine_->updates_ahead()) {
     own_.program_.store(std::this_thread::get_id(), std::memory_order_relaxed);
     own_.waits.await_last_step();
-    own_.engine_->restore_parameters();
-    own_.engine_->capture_options();
+    own_.engine_->model().restore_parameters();
+    own_.engine_->updates().capture_options();
   }
   torch::autograd::Engine::get_default_engine().queue_callback([this] { backward_pass_ended(); });
   // Within the pass nobody but the accumulators touches gradients, and those have their turn before a bucket
@@ -132,13 +132,14 @@ bool BackwardPasses::gradients_arrived() const {
 }
 
 void BackwardPasses::take_over_replaced() {
-  if (own_.updates_ahead()) own_.engine_->require_held_parameters();
-  own_.engine_->restore_parameters();
+  if (own_.updates_ahead()) own_.engine_->model().require_held();
+  own_.engine_->model().restore_parameters();
   for (std::size_t i = 0; i < own_.scanned_.trained.size(); ++i) {
-    if (own_.engine_->holds_gradient(i)) continue;
+    if (own_.engine_->model().holds_gradient(i)) continue;
     const bool sent = own_.arrivals_.sent(i) && own_.group_.size() > 1;
     if (sent && gradients_are_whole()) {
-      own_.waits.wait_for(*own_.engine_, {own_.engine_->bucket_of(i), Engine::Kind::gradients});
+      own_.waits.wait_for(*own_.engine_,
+                          {own_.engine_->model().bucket_of(i), ParametersInBuckets::Kind::gradients});
     } else if (sent) {
       throw ConfigError(
           fmt::format("rank {}: the gradient of '{}' was replaced or dropped between backward() and "
@@ -149,14 +150,14 @@ void BackwardPasses::take_over_replaced() {
     }
     const bool used = own_.scanned_.trained[i].tensor.grad().defined();
     if (!sent || !gradients_are_whole()) own_.arrivals_.set_used(i, used);
-    own_.engine_->restore_gradient(i);
-    if (sent && !used) own_.engine_->mark_unused(i);
+    own_.engine_->model().restore_gradient(i);
+    if (sent && !used) own_.engine_->model().mark_unused(i);
   }
 }
 
 // What the program sees of gradients that were sent is their means, on every rank.
 bool BackwardPasses::gradients_are_whole() const {
-  return own_.whole_gradients_ || (own_.engine_->by_program() && !own_.options_.compression);
+  return own_.whole_gradients_ || (own_.engine_->updates().by_program() && !own_.options_.compression);
 }
 
 // [Note: gradients written in place] Between the backward pass and step() a gradient is a rank's own, or
@@ -194,7 +195,7 @@ bool BackwardPasses::were_dropped(std::size_t but) const {
   if (torch::GradMode::is_enabled()) return false;
   return own_.arrivals_.were_dropped(but, [&](std::size_t i) {
     if (i != but) return !own_.scanned_.trained[i].tensor.grad().defined();
-    return !own_.arrivals_.sent(i) || !own_.engine_->holds_gradient(i);
+    return !own_.arrivals_.sent(i) || !own_.engine_->model().holds_gradient(i);
   });
 }
 

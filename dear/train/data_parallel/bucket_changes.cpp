@@ -6,6 +6,7 @@
 #include "dear/comm/agreement/control_plane.h"
 #include "dear/schedule/policies/policy.h"
 #include "dear/train/buckets/measured_link.h"
+#include "dear/train/engine/model_schedule.h"
 #include "dear/train/streams/collective_times.h"
 
 namespace dear::train {
@@ -16,7 +17,7 @@ constexpr int kUnlike = 2;  // steps that are not like others: the one that lear
 constexpr int kTrying = 4, kSettled = 32;
 
 // Rank 0's, to the bit: what is made from it must be the same everywhere.
-Engine::Profile profile_of_rank_0(const Group& group, const Workload& workload, const Link& link) {
+EngineProfile profile_of_rank_0(const Group& group, const Workload& workload, const Link& link) {
   std::vector<double> mine{workload.update_seconds, link.alpha_seconds, link.beta_seconds_per_byte};
   for (const Layer& layer : workload.layers) mine.push_back(layer.forward_seconds);
   for (const Layer& layer : workload.layers) mine.push_back(layer.backward_seconds);
@@ -132,7 +133,7 @@ BucketChooser::Wanted BucketChanges::wanted_on_device(std::int64_t steps) {
 BucketChanges::Change BucketChanges::first_change(Engine& engine, const Workload& measured) {
   profile_ = profile_of_rank_0(group_, measured, measure_link(engine));
   Workload timed = engine.workload();
-  Engine::add_times(*profile_, timed);
+  add_times(*profile_, timed);
   const double begin = clock_();
   if (!chooser_) return {.fusion = std::nullopt, .why = "plan", .begin_seconds = begin};
   NewBuckets buckets = chooser_->begin(timed, profile_->link, engine.grouping());
@@ -153,7 +154,7 @@ std::optional<BucketChanges::Change> BucketChanges::wanted(Engine& engine, std::
   stop(engine);
   if (wanted.measured_network) {
     Workload timed = engine.workload();
-    Engine::add_times(*profile_, timed);
+    add_times(*profile_, timed);
     profile_ = profile_of_rank_0(group_, timed, measure_link(engine));
     chooser_->network_measured(timed, profile_->link, begin, clock_());
   }

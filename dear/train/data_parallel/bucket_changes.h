@@ -59,7 +59,7 @@ class BucketChanges {
   // more. All ranks together.
   void begin_anew(std::int64_t steps);
 
-  [[nodiscard]] const std::optional<Engine::Profile>& profile() const { return profile_; }
+  [[nodiscard]] const std::optional<EngineProfile>& profile() const { return profile_; }
   // For metrics: "off", "measuring", "trying" or "settled", and the buckets in force.
   [[nodiscard]] std::pair<std::string, std::string> standing() const;
   // The memory in which rank 0's decisions travel, for the engine after a change (Engine::Options).
@@ -89,7 +89,7 @@ class BucketChanges {
   std::int64_t begun_ = 0;                  // steps before these parameters
   std::unique_ptr<BucketChooser> chooser_;  // null where buckets stay as they are
   bool measures_;
-  std::optional<Engine::Profile> profile_;
+  std::optional<EngineProfile> profile_;
   // See [Note: times of a device].
   std::optional<streams::StreamClock> device_clock_;
   std::optional<streams::StepTimes> step_times_;  // on rank 0

@@ -9,7 +9,7 @@ namespace dear {
 DataParallel::DataParallel(torch::nn::Module& model, torch::optim::Optimizer& optimizer, Group group,
                            DataParallelOptions options)
     : DataParallel(live_model_of(model), make_optimizer(optimizer), std::move(group), std::move(options)) {
-  trainer_->set_source([&model] { return model_of(model); });
+  trainer_->model_changes.set_source([&model] { return model_of(model); });
 }
 DataParallel::DataParallel(Model model, std::unique_ptr<Optimizer> optimizer, Group group,
                            DataParallelOptions options)
@@ -67,12 +67,12 @@ torch::Tensor DataParallel::clip_gradients(double max_norm, const NormOptions& o
 void DataParallel::broadcast_buffers() { trainer_->shared_buffers.broadcast_buffers(); }
 void DataParallel::samples(std::int64_t count) { trainer_->uneven_inputs.samples(count); }
 void DataParallel::rebuild(torch::nn::Module& model) {
-  trainer_->rebuild(live_model_of(model));
-  trainer_->set_source([&model] { return model_of(model); });
+  trainer_->model_changes.rebuild(live_model_of(model));
+  trainer_->model_changes.set_source([&model] { return model_of(model); });
 }
 void DataParallel::rebuild(const Model& model) {
-  trainer_->rebuild(model);
-  trainer_->set_source({});
+  trainer_->model_changes.rebuild(model);
+  trainer_->model_changes.set_source({});
 }
 CompressionReport DataParallel::compression_report() { return trainer_->engines.compression_report(); }
 CompressionStates DataParallel::compression_states() { return trainer_->engines.compression_states(); }

@@ -33,13 +33,14 @@ void Engines::make_first_engine() {
   for (std::size_t i = 0; i < of_frozen.size(); ++i)
     if (of_frozen[i]) own_.kept_.keep(own_.scanned_.frozen[i], *of_frozen[i]);
   own_.engine_ = make_engine();
-  own_.restored_ ? std::exchange(own_.restored_, nullptr)->give() : own_.engine_->take_over(states);
+  own_.restored_ ? std::exchange(own_.restored_, nullptr)->give() : own_.engine_->updates().take_over(states);
   own_.optimizer_->state_leaves();
 }
 
 std::unique_ptr<Engine> Engines::make_engine(const View& decision) {
   UpdateRules rules = own_.update_rules_;
-  if (own_.engine_ && rules.widening.rounding) rules.widening.rounding->update = own_.engine_->updates();
+  if (own_.engine_ && rules.widening.rounding)
+    rules.widening.rounding->update = own_.engine_->updates().count();
   auto engine = std::make_unique<Engine>(
       own_.group_, own_.scanned_.trained, own_.layers_.order, own_.layers_.layer_of, *own_.optimizer_,
       Engine::Options{.policy = own_.options_.policy,
@@ -57,7 +58,7 @@ std::unique_ptr<Engine> Engines::make_engine(const View& decision) {
                       .sparse_gradients = &own_.record_.sparse(),
                       .collectives = own_.on_streams() ? own_.options_.streams : nullptr,
                       .without_guard = own_.without_guard_});
-  engine->leave_out(own_.idle_);
+  engine->updates().leave_out(own_.idle_);
   return engine;
 }
 
@@ -75,7 +76,7 @@ void Engines::regroup(Fusion fusion) {
   if (own_.engine_) {
     agreement::check_together(own_.group_, [&] {  // refused here, nothing has changed
       static_cast<void>(fusion(own_.engine_->workload()));
-      own_.engine_->require_usable_parameters();
+      own_.engine_->model().require_usable();
     });
     try {
       replace_engine(std::move(fusion), "regroup: fusion " + text);
@@ -98,7 +99,7 @@ std::vector<DataParallel::StateOfParameter> Engines::optimizer_state() {
     own_.waits.wait_for_all();
     own_.uneven_inputs.announce({.call = agreement::Call::optimizer_state});
     agreement::meet(own_.group_, agreement::Call::optimizer_state, own_.record_.commits(own_.engine_.get()));
-    own_.or_fail([&] { states = own_.engine_->optimizer_state(); });
+    own_.or_fail([&] { states = own_.engine_->updates().state(); });
   } else if (own_.restored_) {
     states = own_.restored_->whole();
   } else {
@@ -148,12 +149,12 @@ void Engines::load_optimizer_state(const std::vector<DataParallel::StateOfParame
             own_.group_.rank(), fmt::join(one.parameter.sizes(), ", ")));
       }
     }
-    own_.engine_->require_state_of_shape(of_trained);
+    own_.engine_->updates().require_state_of_shape(of_trained);
   });
   own_.or_fail([&] {
     own_.kept_.forget_all();
     for (const auto& [parameter, state] : of_frozen) own_.kept_.keep(parameter, *state);
-    own_.engine_->take_over(of_trained);
+    own_.engine_->updates().take_over(of_trained);
   });
 }
 
@@ -172,10 +173,10 @@ void Engines::choose_buckets() {
 
 void Engines::replace_engine(Fusion fusion, const std::string& why, const View& decision) {
   // With one copy nothing is written between two steps: the new engine adopts what was replaced.
-  own_.options_.one_copy ? own_.engine_->require_usable_parameters() : own_.passes.take_over_replaced();
+  own_.options_.one_copy ? own_.engine_->model().require_usable() : own_.passes.take_over_replaced();
   const autograd::Unobserved unobserved;
   const double begin = now_seconds();
-  const std::vector<std::optional<OptimizerState>> state = own_.engine_->optimizer_state();
+  const std::vector<std::optional<OptimizerState>> state = own_.engine_->updates().state();
   std::swap(own_.fusion_, fusion);
   std::unique_ptr<Engine> next;
   try {
@@ -184,11 +185,11 @@ void Engines::replace_engine(Fusion fusion, const std::string& why, const View& 
     std::swap(own_.fusion_, fusion);
     throw;
   }
-  next->take_over(state);
+  next->updates().take_over(state);
   if (own_.options_.compression) {
-    next->set_compression_memory(own_.engine_->compression_memory());
-    next->set_compression_step(own_.engine_->compression_step());
-    own_.earlier_compression_ = add(own_.earlier_compression_, own_.engine_->compression_counts());
+    next->compression().set_memory(own_.engine_->compression().memory());
+    next->compression().set_step(own_.engine_->compression().step());
+    own_.earlier_compression_ = add(own_.earlier_compression_, own_.engine_->compression().counts());
   }
   using Keep = RunRecord::Keep;
   own_.record_.engine_ends(*own_.engine_, own_.options_.record_trace ? Keep::spans : Keep::nothing);
@@ -223,7 +224,7 @@ void Engines::leave_one_copy() noexcept {
     return;
   try {
     own_.engine_->conductor().synchronize();
-    own_.engine_->leave_one_copy();
+    own_.engine_->model().leave_one_copy();
   } catch (const std::exception&) {
   }
 }
@@ -272,11 +273,11 @@ Engine& Engines::compressing_engine(const char* call) {
 CompressionReport Engines::compression_report() {
   if (!own_.options_.compression || !own_.engine_) return {};
   const Engine& engine = compressing_engine("compression_report");
-  const buckets::CompressionCounts counts = add(own_.earlier_compression_, engine.compression_counts());
-  return {.steps = engine.compression_step(),
+  const buckets::CompressionCounts counts = add(own_.earlier_compression_, engine.compression().counts());
+  return {.steps = engine.compression().step(),
           .bytes = counts.bytes,
           .dense_bytes = counts.dense_bytes,
-          .residual_norm = engine.residual_norm(),
+          .residual_norm = engine.compression().residual_norm(),
           .dense_exchanges = counts.codec.dense_exchanges,
           .not_finite = counts.not_finite,
           .not_finite_rank = counts.codec.not_finite_rank};
@@ -284,8 +285,8 @@ CompressionReport Engines::compression_report() {
 
 CompressionStates Engines::compression_states() {
   const Engine& engine = compressing_engine("compression_states");
-  CompressionStates states{.step = engine.compression_step(), .parameters = {}};
-  const Engine::CompressionMemory memory = engine.compression_memory();
+  CompressionStates states{.step = engine.compression().step(), .parameters = {}};
+  const CompressedBuckets::Memory memory = engine.compression().memory();
   for (std::size_t i = 0; i < memory.size(); ++i)
     if (memory[i])
       states.parameters.push_back({.parameter = own_.scanned_.trained[i].tensor,
@@ -297,7 +298,7 @@ CompressionStates Engines::compression_states() {
 
 void Engines::load_compression_states(const CompressionStates& states) {
   Engine& engine = compressing_engine("load_compression_states");
-  Engine::CompressionMemory memory(own_.scanned_.trained.size());
+  CompressedBuckets::Memory memory(own_.scanned_.trained.size());
   for (const CompressionStateOfParameter& state : states.parameters) {
     const auto found = own_.index_of_.find(state.parameter.unsafeGetTensorImpl());
     if (found == own_.index_of_.end())
@@ -310,8 +311,8 @@ void Engines::load_compression_states(const CompressionStates& states) {
                              .momentum = values_of(state.momentum, name),
                              .codec = values_of(state.codec, name)};
   }
-  engine.set_compression_memory(memory);
-  engine.set_compression_step(states.step);
+  engine.compression().set_memory(memory);
+  engine.compression().set_step(states.step);
 }
 
 }  // namespace dear::train

@@ -258,7 +258,7 @@ double GradientChanges::mean_over_ranks(double mine) {
 void GradientChanges::make_whole() {
   own_.or_fail([this] {
     own_.engine_->gather_gradients();
-    if (own_.engine_->by_program()) own_.engine_->give_gradients_to_program();
+    if (own_.engine_->updates().by_program()) own_.engine_->give_gradients_to_program();
   });
   own_.whole_gradients_ = true;
 }

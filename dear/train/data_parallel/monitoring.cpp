@@ -48,11 +48,11 @@ void Monitoring::found(const std::string& which, std::int64_t iteration) {
 void Monitoring::look_at(const Engine& engine, BucketId bucket, std::int64_t iteration) {
   if (hooks().any(HookAt::before_reduction)) {
     const autograd::Unobserved unobserved;
-    BucketGradients gradients = engine.gradients_of(bucket);
+    BucketGradients gradients = engine.model().gradients_of(bucket);
     gradients.iteration = iteration;
     hooks().run(HookAt::before_reduction, gradients);
   }
-  if (check_ != GradientCheck::none) found(engine.nonfinite_gradients(bucket), iteration);
+  if (check_ != GradientCheck::none) found(engine.model().nonfinite_gradients(bucket), iteration);
 }
 
 void Monitoring::look_at_all_alone(std::vector<TrainedParameter>& trained, std::int64_t iteration) {

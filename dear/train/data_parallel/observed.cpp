@@ -12,12 +12,12 @@ bool Trainer::touched(const at::Tensor& tensor) noexcept {
     return found != index_of_.end();
   }
   if (!tensor.has_storage()) return false;
-  const auto* storage = engine->find(tensor.storage().unsafeGetStorageImpl());
+  const auto* storage = engine->model().find(tensor.storage().unsafeGetStorageImpl());
   if (!storage) return false;
   try {
     autograd::LayerClock& clock = record_.clock();
     const bool timed = waits.programs_thread() && recording_ && !clock.in_backward() &&
-                       storage->kind == Engine::Kind::parameters;
+                       storage->kind == ParametersInBuckets::Kind::parameters;
     const auto parameter = timed ? index_of_.find(tensor.unsafeGetTensorImpl()) : index_of_.end();
     const bool next_layer =
         parameter != index_of_.end() && clock.running() != std::optional(layers_.layer_of[parameter->second]);

@@ -62,7 +62,7 @@ metrics::StepSample Reports::sample() const {
   return {.exposed_seconds = now.exposed_seconds,
           .communication_seconds = now.communication_seconds,
           .bytes = now.bytes,
-          .buckets = own_.engine_->bucket_bytes(),
+          .buckets = own_.engine_->model().bucket_bytes(),
           .tuning = tuning,
           .candidate = candidate};
 }

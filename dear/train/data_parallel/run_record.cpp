@@ -55,7 +55,7 @@ std::int64_t RunRecord::commits(const Engine* engine) const {
 DataParallelStatistics RunRecord::statistics(const Engine* engine) const {
   if (!engine) return {};
   const conductor::Conductor& conductor = engine->conductor();
-  const std::vector<std::int64_t> buckets = engine->bucket_bytes();
+  const std::vector<std::int64_t> buckets = engine->model().bucket_bytes();
   const std::int64_t bytes = std::accumulate(buckets.begin(), buckets.end(), std::int64_t{0});
   return {.iterations = commits(engine) - given_up_,
           .exposed_seconds = earlier_.exposed_seconds + conductor.exposed_seconds(),

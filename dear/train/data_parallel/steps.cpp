@@ -13,6 +13,7 @@
 #include "dear/train/data_parallel/data_parallel.h"
 #include "dear/train/data_parallel/stream_training.h"
 #include "dear/train/data_parallel/trainer.h"
+#include "dear/train/engine/model_schedule.h"
 
 namespace dear::train {
 
@@ -43,7 +44,7 @@ void Trainer::take_step() {
 void Trainer::require_step() {
   const auto prepare = [this] {
     require_unchanged();
-    follow_changes();
+    model_changes.follow();
   };
   if (group_.size() > 1) {
     or_fail(prepare);  // peers that have nothing to refuse would wait
@@ -60,9 +61,10 @@ void Trainer::step_alone() {
   require_unchanged();
   monitoring_.look_at_all_alone(scanned_.trained, steps_alone_);
   if (participation_.samples() == 0) passes.drop_gradients();
-  follow_changes();
+  model_changes.follow();
   const auto is_lost = [](const TrainedParameter& one) { return !one.tensor.grad().defined(); };
-  if (std::any_of(scanned_.trained.begin(), scanned_.trained.end(), is_lost)) require_same_model();
+  if (std::any_of(scanned_.trained.begin(), scanned_.trained.end(), is_lost))
+    model_changes.require_same_model();
   optimizer_->step();
   passes.drop_gradients();
   participation_.end_step();
@@ -73,7 +75,7 @@ void Trainer::step_alone() {
 void Trainer::learn_layers() {
   Learning::Layers layers;
   or_fail([&] { layers = learning_->layers(group_, scanned_.trained, arrivals_); });
-  static_cast<void>(fusion_(Engine::describe(scanned_.trained, layers.order, layers.layer_of)));
+  static_cast<void>(fusion_(workload_of(scanned_.trained, layers.order, layers.layer_of)));
   // What was refused now is refused on every rank, and nothing has changed.
   layers_ = std::move(layers);
   arrivals_.set_layers(layers_.layer_of);
@@ -81,20 +83,20 @@ void Trainer::learn_layers() {
 
 void Trainer::commit() {
   prepare_commit();
-  if (updates_ahead() && !engine_->has_current_options()) {
+  if (updates_ahead() && !engine_->updates().has_current_options()) {
     throw ConfigError(
         fmt::format("rank {}: an option of the optimiser, such as its learning rate, was changed between "
                     "backward and step(), where policy {} updates already: change it after step(), or train "
                     "with policy dear",
                     group_.rank(), options_.policy));
   }
-  if (!updates_ahead()) engine_->capture_options();
+  if (!updates_ahead()) engine_->updates().capture_options();
   if (recording_) record_.clock().next_iteration(reports.clock_now());
   backward_seen_.store(false);
   registration_.enable();
   waits.follow_program();
   engine_->conductor().commit();
-  if (engine_->by_program()) update_by_program();
+  if (engine_->updates().by_program()) update_by_program();
   if (!recording_ && waits.nothing_to_await()) registration_.disable();
   arrivals_.end_iteration();
   whole_gradients_ = false;
@@ -123,14 +125,14 @@ void Trainer::discard() {
   // A rank that applies this step instead is found here.
   agreement::meet(group_, agreement::Call::discard_step, record_.commits(engine_.get()));
   changes_->waited();
-  engine_->drop_updates(true);
+  engine_->updates().drop(true);
   conductor.commit();
   conductor.synchronize();
-  engine_->drop_updates(false);
+  engine_->updates().drop(false);
   record_.step_given_up();
   monitoring_.count(metrics::StepListeners::End::given_up);
   for (std::size_t i = 0; i < scanned_.trained.size(); ++i)
-    if (!engine_->holds_gradient(i)) scanned_.trained[i].tensor.mutable_grad().reset();
+    if (!engine_->model().holds_gradient(i)) scanned_.trained[i].tensor.mutable_grad().reset();
   if (recording_) record_.clock().next_iteration(reports.clock_now());
   passes.forget_arrivals();
   participation_.end_step();
@@ -155,7 +157,7 @@ void Trainer::prepare_commit() {
     passes.require_unwritten();
     for (std::size_t i = 0; i < scanned_.trained.size(); ++i)
       arrivals_.set_used(i, scanned_.trained[i].tensor.grad().defined());
-    fusion_ = changes_->first(Engine::describe(scanned_.trained, layers_.order, layers_.layer_of), fusion_);
+    fusion_ = changes_->first(workload_of(scanned_.trained, layers_.order, layers_.layer_of), fusion_);
     if (on_streams()) StreamTraining::find_idle(*this);
     engines.make_first_engine();
     observed_engine_.store(engine_.get(), std::memory_order_release);
@@ -168,10 +170,10 @@ void Trainer::prepare_commit() {
   passes.look_at_other_buckets();
   bool lost = false;
   for (std::size_t i = 0; i < scanned_.trained.size(); ++i) {
-    arrivals_.used(i) ? uneven_inputs.weigh(i) : engine_->mark_unused(i);
+    arrivals_.used(i) ? uneven_inputs.weigh(i) : engine_->model().mark_unused(i);
     lost = lost || (!arrivals_.used(i) && arrivals_.expected(i) > 0);
   }
-  if (lost) require_same_model();
+  if (lost) model_changes.require_same_model();
 }
 
 void Trainer::close_gradients() {
@@ -209,18 +211,18 @@ void Trainer::step_unless(const torch::Tensor& nonfinite, const torch::Tensor& i
   gradient_changes.require_changeable_gradients("step_unless");
   if (on_streams() && nonfinite.device() == scanned_.trained.front().tensor.device()) {
     streams::GradientsOnStream gradients = StreamTraining::final_gradients(*this);
-    if (engine_->skips_on_device()) {
+    if (engine_->updates().skips_on_device()) {
       if (inverse_scale.defined()) or_fail([&] { gradients.scale(inverse_scale); });
       const torch::Tensor found = nonfinite.detach().to(torch::kFloat32, false, true).reshape({});
       engine_->streams()->pass_to_communication(found);
-      engine_->skip_updates_where(found);
+      engine_->updates().skip_where(found);
       try {
         take_step();
       } catch (...) {
-        engine_->skip_updates_where({});
+        engine_->updates().skip_where({});
         throw;
       }
-      engine_->skip_updates_where({});
+      engine_->updates().skip_where({});
       return monitoring_.listeners().step_ended();
     }
   }

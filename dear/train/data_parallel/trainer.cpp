@@ -76,7 +76,7 @@ Trainer::Trainer(const Model& model, std::unique_ptr<Optimizer> optimizer, const
   learning_.emplace(scanned_.trained.size());
   arrivals_ = autograd::GradientArrivals(scanned_.trained.size());
   if (alone_) return;
-  set_trained();
+  model_changes.begin();
   registration_.enable();
 }
 

@@ -20,6 +20,7 @@
 #include "dear/train/data_parallel/data_parallel.h"
 #include "dear/train/data_parallel/engines.h"
 #include "dear/train/data_parallel/gradient_changes.h"
+#include "dear/train/data_parallel/model_changes.h"
 #include "dear/train/data_parallel/monitoring.h"
 #include "dear/train/data_parallel/reports.h"
 #include "dear/train/data_parallel/run_record.h"
@@ -62,8 +63,6 @@ class Trainer : public autograd::OperatorObserver {
   // Whether the program's optimiser updates the parameters and keeps its state: see [Note: alone] and
   // [Note: updates of the program].
   [[nodiscard]] bool by_program() const { return alone_ || update_rules_.by_program(); }
-  void rebuild(const Model& model);
-  void set_source(std::function<Model()> source) { source_ = std::move(source); }
   // Before the first step(): without this guard, so that a test shows what it is for.
   void go_without(streams::Guard guard) { without_guard_ = guard; }
   void defer() { arrivals_.defer(); }
@@ -81,6 +80,7 @@ class Trainer : public autograd::OperatorObserver {
   friend class BackwardPasses;
   friend class Engines;
   friend class GradientChanges;
+  friend class ModelChanges;
   friend class StreamTraining;
   friend class PartOfTraining;
   friend class Rebuilding;
@@ -117,13 +117,6 @@ class Trainer : public autograd::OperatorObserver {
   [[nodiscard]] bool on_streams() const { return options_.streams && !alone_; }
   void settle_for(const char* call);
 
-  // What is trained: see [Note: trained anew].
-  void follow_changes();
-  void set_trained();
-  [[nodiscard]] optim::TensorSet in_buckets() const;  // parameters
-  void require_same_model() const;
-  void require_no_join(const char* what) const;  // in whose steps a rank without data could not follow
-
   const int unwinding_ = std::uncaught_exceptions();  // of exceptions that are none of ours
   Group group_;
   const std::unique_ptr<Optimizer> optimizer_;
@@ -137,9 +130,8 @@ class Trainer : public autograd::OperatorObserver {
     const c10::TensorImpl* gradient = nullptr;  // that arrived in this iteration in a pass that counts
     std::int64_t version = 0;                   // that it had then
   };
-  std::vector<Seen> seen_;         // by trained parameter; see [Note: gradients written in place]
-  Fusion fusion_;                  // in force
-  std::function<Model()> source_;  // of the model as it is, where something can say
+  std::vector<Seen> seen_;  // by trained parameter; see [Note: gradients written in place]
+  Fusion fusion_;           // in force
   ModelScan scanned_;
   UpdateRules update_rules_;
   optim::KeptState kept_;
@@ -167,6 +159,7 @@ class Trainer : public autograd::OperatorObserver {
   BackwardPasses passes{*this};
   Engines engines{*this};
   GradientChanges gradient_changes{*this};
+  ModelChanges model_changes{*this};
   Reports reports{*this};
   SharedBuffers shared_buffers{*this};
   UnevenInputs uneven_inputs{*this};

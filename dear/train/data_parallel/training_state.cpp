@@ -84,7 +84,7 @@ class TrainingState::Waiting : public optim::RestoredState {
 void TrainingState::settle(DataParallel& parallel) {
   Trainer& impl = *parallel.trainer_;
   impl.throw_if_failed();
-  impl.require_no_join("saving or loading a checkpoint");
+  impl.model_changes.require_no_join("saving or loading a checkpoint");
   impl.state_.require_between_steps("saving or loading a checkpoint");
   if (impl.passes.gradients_arrived())
     throw ConfigError(

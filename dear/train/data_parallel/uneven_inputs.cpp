@@ -41,7 +41,7 @@ void UnevenInputs::require_everyone() {
   const autograd::Unobserved unobserved;
   for (std::size_t i = 0; i < own_.scanned_.trained.size(); ++i) {
     torch::Tensor& gradient = own_.scanned_.trained[i].tensor.mutable_grad();
-    if (own_.engine_ && own_.engine_->holds_gradient(i)) {
+    if (own_.engine_ && own_.engine_->model().holds_gradient(i)) {
       gradient.zero_();
     } else {
       gradient.reset();
@@ -74,7 +74,7 @@ void UnevenInputs::weigh(std::size_t parameter) {
   torch::Tensor& gradient = own_.scanned_.trained[parameter].tensor.mutable_grad();
   if (factor == 0) {  // also one that is NaN, as the mean over no samples is
     gradient.zero_();
-    own_.engine_->mark_unused(parameter);
+    own_.engine_->model().mark_unused(parameter);
     return;
   }
   optim::ReducedGradients one;
@@ -153,10 +153,10 @@ void UnevenInputs::follow_backward() {
   if (!own_.engine_ || own_.engine_->updates_ahead() || own_.state_.sends()) return;
   const autograd::Unobserved unobserved;
   own_.waits.wait_for_all();
-  own_.engine_->restore_parameters();
+  own_.engine_->model().restore_parameters();
   for (std::size_t i = 0; i < own_.scanned_.trained.size(); ++i) {
-    if (!own_.engine_->holds_gradient(i)) own_.engine_->restore_gradient(i);
-    own_.engine_->mark_unused(i);
+    if (!own_.engine_->model().holds_gradient(i)) own_.engine_->model().restore_gradient(i);
+    own_.engine_->model().mark_unused(i);
     own_.arrivals_.set_used(i, true);  // marked already
   }
   own_.state_.pass_began(0);

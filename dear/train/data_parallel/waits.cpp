@@ -54,13 +54,13 @@ bool Waits::programs_thread() const {
   return std::this_thread::get_id() == own_.program_.load(std::memory_order_relaxed);
 }
 
-void Waits::wait_for(Engine& engine, const Engine::Storage& storage) const {
+void Waits::wait_for(Engine& engine, const ParametersInBuckets::Storage& storage) const {
   conductor::Conductor& conductor = engine.conductor();
   // A thread that computes no gradients, such as one that saves the model, keeps nobody from the commit.
   const auto before = programs_thread() || torch::autograd::get_current_graph_task_id() >= 0
                           ? conductor::Conductor::Before::refuse
                           : conductor::Conductor::Before::wait;
-  const bool of_parameters = storage.kind == Engine::Kind::parameters;
+  const bool of_parameters = storage.kind == ParametersInBuckets::Kind::parameters;
   if (!engine.uses_group(storage.bucket)) {
     // All that was started is on its stream.
   } else if (of_parameters) {

@@ -16,7 +16,7 @@ class Waits {
   void await_last_step();
   void wait_for_all();  // the host waits, for the device too
   void order_all();     // what the program does next comes after all; the host waits for the group alone
-  void wait_for(Engine& engine, const Engine::Storage& place) const;
+  void wait_for(Engine& engine, const ParametersInBuckets::Storage& place) const;
   void blocking(const std::function<void()>& wait) const;  // see DataParallelOptions::around_wait
   void follow_program();                  // what is sent next waits for what the program has enqueued
   [[nodiscard]] bool nothing_to_await();  // for no operator of any thread

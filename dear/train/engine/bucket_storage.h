@@ -50,6 +50,7 @@ class BucketStorage {
   // Returns what of the part this rank's optimiser updates, cut as it wants each parameter group.
   [[nodiscard]] std::vector<optim::ShardedOptimizer::FlatRun> runs(
       std::size_t part, const std::vector<FlatVectors>& vectors) const;
+  [[nodiscard]] const Range& own(std::size_t part) const { return own_[part]; }
   void zero_gradients(const Range& range);
   [[nodiscard]] std::int64_t incoming_bytes() const;  // that wait for write_incoming()
   // A tensor of the shape and strides of the parameter at `index`, on its elements of a vector over the

@@ -20,19 +20,21 @@ void for_each_tensor_in(const buckets::BucketLayout& layout, const Range& range,
 
 std::vector<Engine::Place> Engine::held_places() const {
   std::vector<Place> places;
-  for (const Part& part : parts_) places.push_back({part.bucket, own_range(part)});
+  for (const BucketUpdates::Part& part : updates_->parts())
+    places.push_back({part.bucket, updates_->own_range(part)});
   return places;
 }
 
 std::vector<Engine::Place> Engine::counted_places() const {
   std::vector<Place> places;
-  for (const Step& step : schedule_->steps()) {
+  for (const Step& step : schedule_.steps()) {
     const auto* work = std::get_if<Communicate>(&step.work);
     if (work == nullptr || work->payload != Payload::gradients || work->collective == Collective::all_gather)
       continue;
-    const Range reduced = elements_of(*work);
-    const DType dtype = buckets_[work->bucket].layout().dtype;
-    const Range shard = shard_of(reduced.size(), dtype, group_.size(), group_.rank());
+    const buckets::BucketLayout& layout = model_.buckets()[work->bucket].layout();
+    const Range reduced = buckets::part_of(work->chunk, grouping_.buckets()[work->bucket].bytes,
+                                           layout.elements, layout.dtype, group_.size());
+    const Range shard = shard_of(reduced.size(), layout.dtype, group_.size(), group_.rank());
     places.push_back({work->bucket, {reduced.begin + shard.begin, reduced.begin + shard.end}});
   }
   return places;
@@ -41,11 +43,11 @@ std::vector<Engine::Place> Engine::counted_places() const {
 optim::ReducedGradients Engine::find_reduced_gradients() const {
   optim::ReducedGradients found;
   const auto add = [&](const Place& place, auto method) {
-    const View view = buckets_[place.bucket].flat().gradients;
+    const View view = model_.buckets()[place.bucket].flat().gradients;
     const auto span = [&](std::int64_t begin, std::int64_t count) {
       (found.*method)(view.buffer.data() + begin * size_of(view.dtype), count, view.dtype);
     };
-    for_each_tensor_in(buckets_[place.bucket].layout(), place.elements, span);
+    for_each_tensor_in(model_.buckets()[place.bucket].layout(), place.elements, span);
   };
   for (const Place& place : held_places()) add(place, &optim::ReducedGradients::add_held);
   for (const Place& place : counted_places()) add(place, &optim::ReducedGradients::add_counted);
@@ -54,31 +56,24 @@ optim::ReducedGradients Engine::find_reduced_gradients() const {
 
 optim::ReducedGradients& Engine::reduce_gradients() {
   conductor_->quiesce();
-  wire_->carry_out(*schedule_, conductor_->reductions_to_come());
+  wire_->carry_out(schedule_, conductor_->reductions_to_come());
   if (streams_) return reduced_.emplace();
   if (!reduced_) reduced_ = find_reduced_gradients();
   return *reduced_;
 }
 
-void Engine::gather_gradients() { wire_->gather_reduced(*schedule_); }
+void Engine::gather_gradients() { wire_->gather_reduced(schedule_); }
 
 streams::GradientsOnStream Engine::gradients_on_stream() {
   const autograd::Unobserved unobserved;
   const auto vectors = [this](const std::vector<Place>& places) {
     std::vector<streams::GradientsOnStream::Vector> all;
     for (const auto& [bucket, elements] : places)
-      all.push_back({bucket, buckets_[bucket].gradients().narrow(0, elements.begin, elements.size())});
+      all.push_back(
+          {bucket, model_.buckets()[bucket].gradients().narrow(0, elements.begin, elements.size())});
     return all;
   };
   return {queue_->collectives(), *streams_, vectors(counted_places()), vectors(held_places())};
-}
-
-void Engine::leave_out(optim::TensorSet parameters) {
-  left_out_ = std::move(parameters);
-  std::vector<bool> tensors(workload_.tensors.size());
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    tensors[tensor_of(i)] = left_out_.contains(parameters_[i].tensor.unsafeGetTensorImpl());
-  optimizer_->leave_out(std::move(tensors));
 }
 
 }  // namespace dear::train

@@ -20,15 +20,15 @@ bool has(const EngineState::Outlines& outlines, std::size_t parameter, const std
 }  // namespace
 
 EngineState::Outlines EngineState::outlines() {
-  const optim::ShardedOptimizer::Outlines all = engine_.outlines();
-  Outlines of_parameter(engine_.parameters_.size());
-  for (std::size_t i = 0; i < of_parameter.size(); ++i) of_parameter[i] = all[engine_.tensor_of(i)];
+  const optim::ShardedOptimizer::Outlines all = engine_.updates().outlines();
+  Outlines of_parameter(engine_.model().parameters().size());
+  for (std::size_t i = 0; i < of_parameter.size(); ++i) of_parameter[i] = all[engine_.model().tensor_of(i)];
   return of_parameter;
 }
 
 optim::ShardedOptimizer::Outlines EngineState::by_tensor(const Outlines& outlines) const {
-  optim::ShardedOptimizer::Outlines all(engine_.workload_.tensors.size());
-  for (std::size_t i = 0; i < outlines.size(); ++i) all[engine_.tensor_of(i)] = outlines[i];
+  optim::ShardedOptimizer::Outlines all(engine_.workload().tensors.size());
+  for (std::size_t i = 0; i < outlines.size(); ++i) all[engine_.model().tensor_of(i)] = outlines[i];
   return all;
 }
 
@@ -36,7 +36,7 @@ optim::ShardedOptimizer::Outlines EngineState::by_tensor(const Outlines& outline
 std::set<std::string> EngineState::vectors_in(std::uint32_t bucket, const Outlines& outlines) const {
   std::set<std::string> names;
   for (std::size_t i = 0; i < outlines.size(); ++i)
-    if (engine_.locations_[i].bucket == bucket && outlines[i])
+    if (engine_.model().bucket_of(i) == bucket && outlines[i])
       names.insert(outlines[i]->vectors.begin(), outlines[i]->vectors.end());
   return names;
 }
@@ -44,12 +44,12 @@ std::set<std::string> EngineState::vectors_in(std::uint32_t bucket, const Outlin
 void EngineState::visit(const Outlines& outlines, const Visit& visit) {
   const autograd::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
-  for (BucketId id = 0; id < engine_.buckets_.size(); ++id) {
+  for (BucketId id = 0; id < engine_.model().buckets().size(); ++id) {
     for (const std::string& name : vectors_in(id, outlines)) {
-      const torch::Tensor flat = engine_.gather_vector(id, name);
+      const torch::Tensor flat = engine_.updates().gather_vector(id, name);
       for (std::size_t i = 0; i < outlines.size(); ++i)
-        if (engine_.locations_[i].bucket == id && has(outlines, i, name))
-          visit(i, name, engine_.buckets_[id].tensor_in(flat, engine_.locations_[i].index));
+        if (engine_.model().bucket_of(i) == id && has(outlines, i, name))
+          visit(i, name, engine_.model().buckets()[id].tensor_in(flat, engine_.model().location_of(i).index));
     }
   }
 }
@@ -58,16 +58,17 @@ void EngineState::visit(const Outlines& outlines, const Visit& visit) {
 void EngineState::visit_own(const std::function<void(const Piece&)>& visit) {
   const autograd::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
-  std::vector<std::size_t> parameter_of(engine_.workload_.tensors.size());
-  for (std::size_t i = 0; i < engine_.parameters_.size(); ++i) parameter_of[engine_.tensor_of(i)] = i;
-  for (std::size_t i = 0; i < engine_.parts_.size(); ++i) {
-    const Engine::Part& part = engine_.parts_[i];
-    const buckets::BucketLayout& layout = engine_.buckets_[part.bucket].layout();
+  std::vector<std::size_t> parameter_of(engine_.workload().tensors.size());
+  for (std::size_t i = 0; i < engine_.model().parameters().size(); ++i)
+    parameter_of[engine_.model().tensor_of(i)] = i;
+  for (std::size_t i = 0; i < engine_.updates().parts().size(); ++i) {
+    const BucketUpdates::Part& part = engine_.updates().parts()[i];
+    const buckets::BucketLayout& layout = engine_.model().buckets()[part.bucket].layout();
     const Range shard =
-        shard_of(part.elements.size(), layout.dtype, engine_.group_.size(), engine_.group_.rank());
+        shard_of(part.elements.size(), layout.dtype, engine_.group().size(), engine_.group().rank());
     const Range own{part.elements.begin + shard.begin, part.elements.begin + shard.end};
-    engine_.optimizer_->visit_state(i, [&](const optim::ShardedOptimizer::StretchOfState& stretch) {
-      const buckets::TensorPlacement& placement = engine_.place_of(parameter_of[stretch.tensor]);
+    engine_.updates().optimizer().visit_state(i, [&](const optim::ShardedOptimizer::StretchOfState& stretch) {
+      const buckets::TensorPlacement& placement = engine_.model().place_of(parameter_of[stretch.tensor]);
       const std::int64_t begin = std::max(stretch.begin, own.begin);
       const std::int64_t end = std::min(stretch.begin + stretch.values.numel(), own.end);
       if (begin >= end) return;
@@ -82,17 +83,20 @@ void EngineState::visit_own(const std::function<void(const Piece&)>& visit) {
 void EngineState::fill(torch::Tensor& flat, std::uint32_t bucket, const std::string& vector,
                        const Outlines& outlines, const Fetch& fetch) {
   for (std::size_t i = 0; i < outlines.size(); ++i)
-    if (engine_.locations_[i].bucket == bucket && has(outlines, i, vector))
-      engine_.buckets_[bucket].tensor_in(flat, engine_.locations_[i].index).copy_(fetch(i, vector));
+    if (engine_.model().bucket_of(i) == bucket && has(outlines, i, vector))
+      engine_.model()
+          .buckets()[bucket]
+          .tensor_in(flat, engine_.model().location_of(i).index)
+          .copy_(fetch(i, vector));
 }
 
 // Whether this rank has all elements that it updates.
 bool EngineState::has_own(const Outlines& outlines, const Values& values) const {
-  for (const Engine::Part& part : engine_.parts_) {
-    const Range own = engine_.own_range(part);
+  for (const BucketUpdates::Part& part : engine_.updates().parts()) {
+    const Range own = engine_.updates().own_range(part);
     for (std::size_t i = 0; i < outlines.size(); ++i) {
-      if (engine_.locations_[i].bucket != part.bucket || !outlines[i]) continue;
-      const buckets::TensorPlacement& place = engine_.place_of(i);
+      if (engine_.model().bucket_of(i) != part.bucket || !outlines[i]) continue;
+      const buckets::TensorPlacement& place = engine_.model().place_of(i);
       const Range elements{std::max(own.begin - place.offset, std::int64_t{0}),
                            std::min(own.end - place.offset, place.elements)};
       for (const std::string& name : outlines[i]->vectors)
@@ -108,33 +112,34 @@ void EngineState::replace(const Outlines& outlines, const Values& values) {
   const optim::ShardedOptimizer::Outlines of_tensor = by_tensor(outlines);
   bool travel = values.holder != Holder::every_rank;
   if (values.holder == Holder::spread) {
-    const auto all = comm::all_gather_values(engine_.group_, std::uint8_t{has_own(outlines, values)});
+    const auto all = comm::all_gather_values(engine_.group(), std::uint8_t{has_own(outlines, values)});
     travel = std::find(all.begin(), all.end(), 0) != all.end();
   }
   // The same memory for all buckets: between vectors that stay, memory of each would leave holes.
   std::map<std::string, torch::Tensor> rooms;
-  for (BucketId id = 0; id < engine_.buckets_.size(); ++id) {
-    const buckets::BucketLayout& layout = engine_.buckets_[id].layout();
-    const at::ScalarType type = engine_.state_type(optim::scalar_type_of(layout.dtype));
+  for (BucketId id = 0; id < engine_.model().buckets().size(); ++id) {
+    const buckets::BucketLayout& layout = engine_.model().buckets()[id].layout();
+    const at::ScalarType type = engine_.updates().state_type(optim::scalar_type_of(layout.dtype));
     std::map<std::string, torch::Tensor> flat;
     for (const std::string& name : vectors_in(id, outlines)) {
       torch::Tensor& room = rooms[name];
       const auto bytes = layout.elements * static_cast<std::int64_t>(c10::elementSize(type));
       if (!room.defined() || room.numel() < bytes) room = torch::empty({bytes}, torch::kByte);
       flat[name] = room.narrow(0, 0, bytes).view(type).zero_();
-      if (values.holder != Holder::rank_0 || engine_.group_.rank() == 0)
+      if (values.holder != Holder::rank_0 || engine_.group().rank() == 0)
         fill(flat[name], id, name, outlines, values.fetch);
     }
     if (travel) {
       std::vector<torch::Tensor> all;
       for (const auto& one : flat) all.push_back(one.second);
-      share(engine_.group_, all, values.holder);
+      share(engine_.group(), all, values.holder);
     }
-    for (auto& [name, vector] : flat) vector = vector.to(engine_.buckets_[id].parameters().device());
-    for (std::size_t part = 0; part < engine_.parts_.size(); ++part)
-      if (engine_.parts_[part].bucket == id) engine_.optimizer_->write_state(part, of_tensor, flat);
+    for (auto& [name, vector] : flat) vector = vector.to(engine_.model().buckets()[id].parameters().device());
+    for (std::size_t part = 0; part < engine_.updates().parts().size(); ++part)
+      if (engine_.updates().parts()[part].bucket == id)
+        engine_.updates().optimizer().write_state(part, of_tensor, flat);
     for (std::size_t i = 0; i < outlines.size() && values.forget; ++i)
-      if (engine_.locations_[i].bucket == id && outlines[i])
+      if (engine_.model().bucket_of(i) == id && outlines[i])
         for (const std::string& name : outlines[i]->vectors) values.forget(i, name);
   }
 }

@@ -4,8 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "dear/base/vocabulary/error.h"
-#include "dear/train/engine/engine.h"
+#include "dear/train/engine/parameters_in_buckets.h"
 #include "dear/train/optim/torch_types.h"
 
 namespace dear::train {
@@ -22,7 +21,7 @@ metrics::NonFinite find_nonfinite(const torch::Tensor& flat, const Range& range)
                                  *optim::dtype_of(flat.scalar_type()));
 }
 
-BucketGradients Engine::gradients_of(BucketId bucket, std::optional<Range> part) const {
+BucketGradients ParametersInBuckets::gradients_of(BucketId bucket, std::optional<Range> part) const {
   const BucketStorage& storage = buckets_[bucket];
   const buckets::BucketLayout& layout = storage.layout();
   const Range elements = part.value_or(Range{0, layout.elements});
@@ -67,34 +66,22 @@ std::string nonfinite_in(const torch::Tensor& flat, const Range& range, const bu
 
 }  // namespace
 
-std::string Engine::nonfinite_gradients(BucketId bucket) const {
+std::string ParametersInBuckets::nonfinite_gradients(BucketId bucket) const {
   const buckets::BucketLayout& layout = buckets_[bucket].layout();
   return nonfinite_in(buckets_[bucket].gradients(), {0, layout.elements}, layout, workload_, "gradient of");
 }
 
-void Engine::require_finite_parameters(const Part& part, std::int64_t iteration) const {
-  require_none(nonfinite_in(buckets_[part.bucket].parameters(), own_range(part),
-                            buckets_[part.bucket].layout(), workload_, "parameter"),
-               iteration);
+std::string ParametersInBuckets::nonfinite_parameters(BucketId bucket, const Range& elements) const {
+  return nonfinite_in(buckets_[bucket].parameters(), elements, buckets_[bucket].layout(), workload_,
+                      "parameter");
 }
 
-// Where they are.
-void Engine::require_finite_parameters(std::int64_t iteration) const {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    buckets::TensorPlacement alone = place_of(i);
-    alone.offset = 0;
-    const buckets::BucketLayout layout{.elements = alone.elements, .placements = {alone}, .runs = {}};
-    require_none(nonfinite_in(parameters_[i].tensor.detach().contiguous().view({-1}), {0, alone.elements},
-                              layout, workload_, "parameter"),
-                 iteration);
-  }
-}
-
-void Engine::require_none(const std::string& nonfinite, std::int64_t iteration) const {
-  if (!nonfinite.empty())
-    throw Error(fmt::format(
-        "rank {}: {}, after the update of iteration {}: look at the learning rate, or check gradients, too",
-        group_.rank(), nonfinite, iteration));
+std::string ParametersInBuckets::nonfinite_parameter(std::size_t parameter) const {
+  buckets::TensorPlacement alone = place_of(parameter);
+  alone.offset = 0;
+  const buckets::BucketLayout layout{.elements = alone.elements, .placements = {alone}, .runs = {}};
+  return nonfinite_in(parameters_[parameter].tensor.detach().contiguous().view({-1}), {0, alone.elements},
+                      layout, workload_, "parameter");
 }
 
 }  // namespace dear::train

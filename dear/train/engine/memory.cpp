@@ -8,28 +8,26 @@ namespace dear::train {
 
 MemoryReport Engine::memory() const {
   MemoryReport report;
-  for (const BucketStorage& bucket : buckets_) {
+  for (const BucketStorage& bucket : model_.buckets()) {
     const buckets::BucketLayout& layout = bucket.layout();
     std::int64_t used = 0;
     for (const buckets::TensorPlacement& placement : layout.placements) used += placement.elements;
     used *= size_of(layout.dtype);
-    const bool elsewhere = one_copy_ && group_.rank() != 0;  // of the parameters
+    const bool elsewhere = copies_ == Copies::one_for_all && group_.rank() != 0;  // of the parameters
     (elsewhere ? report.saved_by_one_copy : report.parameters) += used;
     report.gradients += used;
-    const int held = elsewhere || by_program_ ? 1 : 2;
+    const int held = elsewhere || updates_->by_program() ? 1 : 2;
     report.padding += (layout.bytes() - used) * held;
     report.replaced += bucket.incoming_bytes();
     report.change_of_buckets += layout.bytes() * held;
   }
-  for (const auto& encoded : encoded_)
-    if (encoded) report.compression += encoded->bytes();
-  report.compression += wire_->rows_bytes();
-  const optim::ShardedOptimizer::Memory memory = optimizer_->memory();
+  report.compression = compression_.bytes() + wire_->rows_bytes();
+  const optim::ShardedOptimizer::Memory memory = updates_->optimizer().memory();
   report.optimizer_state = memory.state;
   report.masters = memory.masters;
   // The state whole, of which this rank has its shards, and the shards of the new buckets.
-  const bool sharded =
-      std::any_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.scattered; });
+  const bool sharded = std::any_of(updates_->parts().begin(), updates_->parts().end(),
+                                   [](const auto& part) { return part.scattered; });
   report.change_of_buckets += (memory.state + memory.masters) * (sharded ? group_.size() + 1 : 2);
   return report;
 }

@@ -18,39 +18,31 @@ namespace dear::train {
 // The optimiser sees what it would see on one process: a parameter that no rank used has no gradient, one
 // whose gradient the program has replaced has that, and its state is where it keeps it.
 
-// For the times of layers. A parameter that is given other memory later is missed there, and waits for
-// nothing.
-void Engine::note_parameter_storages() {
-  if (!by_program_) return;
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    storages_.try_emplace(parameters_[i].tensor.storage().unsafeGetStorageImpl(),
-                          Storage{locations_[i].bucket, Kind::parameters});
-}
-
 void Engine::give_gradients_to_program() {
   const autograd::Unobserved unobserved;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!holds_gradient(i)) continue;
-    torch::Tensor& tensor = parameters_[i].tensor;
-    const buckets::TensorPlacement& place = place_of(i);
-    const torch::Tensor& flat = buckets_[locations_[i].bucket].gradients();
+  for (std::size_t i = 0; i < model_.parameters().size(); ++i) {
+    if (!model_.holds_gradient(i)) continue;
+    torch::Tensor& tensor = model_.parameters()[i].tensor;
+    const buckets::TensorPlacement& place = model_.place_of(i);
+    const torch::Tensor& flat = model_.buckets()[model_.bucket_of(i)].gradients();
     const bool unused = flat.is_cpu()
                             ? optim::is_marked_unused(flat, {place.offset, place.offset + place.elements})
-                            : left_out_.contains(tensor.unsafeGetTensorImpl());
+                            : updates_->left_out().contains(tensor.unsafeGetTensorImpl());
     if (unused) tensor.mutable_grad().reset();
   }
 }
 
 void Engine::take_gradients_back() {
   const autograd::Unobserved unobserved;
-  if (check_parameters_) require_finite_parameters(earlier_iterations_ + conductor_->iteration() - 1);
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    torch::Tensor& gradient = parameters_[i].tensor.mutable_grad();
+  updates_->require_finite_parameters(conductor_->iteration() - 1);
+  for (std::size_t i = 0; i < model_.parameters().size(); ++i) {
+    torch::Tensor& gradient = model_.parameters()[i].tensor.mutable_grad();
     if (streams_ && gradient.defined()) streams_->keep_for_current(gradient);
-    const BucketStorage& bucket = buckets_[locations_[i].bucket];
-    if (!holds_gradient(i)) gradient = bucket.tensor_in(bucket.gradients(), locations_[i].index);
+    const auto [id, index] = model_.location_of(i);
+    const BucketStorage& bucket = model_.buckets()[id];
+    if (!model_.holds_gradient(i)) gradient = bucket.tensor_in(bucket.gradients(), index);
   }
-  for (BucketStorage& bucket : buckets_) bucket.zero_gradients({0, bucket.layout().elements});
+  for (BucketStorage& bucket : model_.buckets()) bucket.zero_gradients({0, bucket.layout().elements});
   if (streams_) streams_->adopted();
 }
 

@@ -23,6 +23,7 @@
 #include "dear/train/data_parallel/testing/net.h"
 #include "dear/train/data_parallel/testing/ranks.h"
 #include "dear/train/engine/engine.h"
+#include "dear/train/engine/model_schedule.h"
 #include "dear/train/model/model_scan.h"
 #include "dear/train/tuning/tuned.h"
 #include "dear/train/tuning/tuning_progress.h"
@@ -174,7 +175,7 @@ struct Clocked {
       order.push_back(i);
       layer_of.push_back(static_cast<LayerId>(i / 2));
     }
-    engine = make(changes.first(train::Engine::describe(scanned.trained, order, layer_of), Fusion()));
+    engine = make(changes.first(train::workload_of(scanned.trained, order, layer_of), Fusion()));
   }
   [[nodiscard]] std::unique_ptr<train::Engine> make(const Fusion& fusion) {
     return std::make_unique<train::Engine>(
@@ -183,8 +184,8 @@ struct Clocked {
   }
   void step(double seconds) {
     engine->conductor().synchronize();  // options are read until then
-    engine->capture_options();
-    for (std::size_t i = 0; i < order.size(); ++i) engine->mark_unused(i);
+    engine->updates().capture_options();
+    for (std::size_t i = 0; i < order.size(); ++i) engine->model().mark_unused(i);
     engine->conductor().commit();
     now += seconds;
     const auto change = changes.step_ended(*engine, ++steps, [this] {
@@ -193,9 +194,9 @@ struct Clocked {
       return workload;
     });
     if (!change) return;
-    const auto state = engine->optimizer_state();
+    const auto state = engine->updates().state();
     auto next = make(*change->fusion);
-    next->take_over(state);
+    next->updates().take_over(state);
     engine = std::move(next);
     changes.changed(*change);
   }

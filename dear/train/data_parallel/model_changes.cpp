@@ -13,6 +13,7 @@
 #include "dear/train/data_parallel/choose_updates.h"
 #include "dear/train/data_parallel/stream_training.h"
 #include "dear/train/data_parallel/trainer.h"
+#include "dear/train/engine/model_schedule.h"
 
 namespace dear::train {
 
@@ -52,7 +53,7 @@ class Rebuilding {
   std::vector<std::optional<std::size_t>> was_;  // by trained parameter: its index until now
   // By trained parameter, for the new engine.
   std::vector<std::optional<OptimizerState>> states_;
-  Engine::CompressionMemory compression_;
+  CompressedBuckets::Memory compression_;
   std::int64_t compression_step_ = 0;
 };
 
@@ -81,12 +82,12 @@ Rebuilding::Rebuilding(Trainer& owner, const Model& model, Values values)
     for (const TrainedParameter& parameter : scanned_.trained)
       if (!own_.hooks_.holds(parameter.tensor)) require_untrained(parameter);
     // In a backward pass the graph holds parameters, too.
-    rules_ = choose_updates(
-        *own_.optimizer_, own_.options_, own_.updates_in_backward_, scanned_,
-        values_ == Values::of_rank_0 ? own_.in_buckets() : set_of(tensors_of(scanned_.trained)));
+    rules_ = choose_updates(*own_.optimizer_, own_.options_, own_.updates_in_backward_, scanned_,
+                            values_ == Values::of_rank_0 ? own_.model_changes.in_buckets()
+                                                         : set_of(tensors_of(scanned_.trained)));
     require_same_updates();
     StreamTraining::require_usable(own_, scanned_);
-    if (own_.engine_) own_.engine_->require_usable_parameters();
+    if (own_.engine_) own_.engine_->model().require_usable();
   });
   require_alike(own_.group_, model, *own_.optimizer_, scanned_);
   rules_.widening = own_.update_rules_.widening;
@@ -124,7 +125,7 @@ void Rebuilding::train(const char* why) {
   const double begin = now_seconds();
   own_.registration_.retreat();
   const bool trains = own_.engine_ != nullptr;
-  if (trains && own_.options_.one_copy) own_.engine_->leave_one_copy();
+  if (trains && own_.options_.one_copy) own_.engine_->model().leave_one_copy();
   values_ == Values::of_rank_0 ? share_values() : require_alike_newcomers();
   if (trains) move_states();
   replace_scan();
@@ -167,7 +168,7 @@ bool Rebuilding::stays(const torch::Tensor& parameter) const {
 // From the engine, and from what was kept; what of it is not trained any more is kept.
 void Rebuilding::move_states() {
   Engine& engine = *own_.engine_;
-  std::vector<std::optional<OptimizerState>> before = engine.optimizer_state();
+  std::vector<std::optional<OptimizerState>> before = engine.updates().state();
   for (std::size_t i = 0; i < was_.size(); ++i) {
     const torch::Tensor& parameter = scanned_.trained[i].tensor;
     states_.push_back(was_[i] ? std::exchange(before[*was_[i]], std::nullopt) : own_.kept_.take(parameter));
@@ -180,11 +181,11 @@ void Rebuilding::move_states() {
     if (before[i] && rest.contains(parameter.unsafeGetTensorImpl())) own_.kept_.keep(parameter, *before[i]);
   }
 
-  const Engine::CompressionMemory memory = engine.compression_memory();
+  const CompressedBuckets::Memory memory = engine.compression().memory();
   for (const auto& was : was_) compression_.push_back(was ? memory[*was] : std::nullopt);
-  compression_step_ = engine.compression_step();
-  if (rules_.widening.rounding) rules_.widening.rounding->update = engine.updates();
-  own_.earlier_compression_ = add(own_.earlier_compression_, engine.compression_counts());
+  compression_step_ = engine.compression().step();
+  if (rules_.widening.rounding) rules_.widening.rounding->update = engine.updates().count();
+  own_.earlier_compression_ = add(own_.earlier_compression_, engine.compression().counts());
   using Keep = RunRecord::Keep;
   own_.record_.engine_ends(engine, own_.options_.record_trace ? Keep::spans : Keep::nothing);
   own_.record_.layers_end();
@@ -215,7 +216,7 @@ void Rebuilding::replace_scan() {
   }
   own_.scanned_ = scanned_;
   own_.update_rules_ = rules_;
-  own_.set_trained();
+  own_.model_changes.begin();
   own_.shared_buffers.exchange_buffers();
 }
 
@@ -225,60 +226,60 @@ void Rebuilding::make_engine() {
   own_.changes_->begin_anew(own_.reports.statistics().iterations);
   own_.recording_ = own_.options_.record_trace || own_.changes_->measures();
   own_.fusion_ = own_.changes_->first(
-      Engine::describe(scanned_.trained, own_.layers_.order, own_.layers_.layer_of), own_.fusion_);
+      workload_of(scanned_.trained, own_.layers_.order, own_.layers_.layer_of), own_.fusion_);
   own_.engine_ = own_.engines.make_engine();
-  own_.engine_->take_over(states_);
-  own_.engine_->set_compression_memory(compression_);
-  own_.engine_->set_compression_step(compression_step_);
+  own_.engine_->updates().take_over(states_);
+  own_.engine_->compression().set_memory(compression_);
+  own_.engine_->compression().set_step(compression_step_);
   own_.observed_engine_.store(own_.engine_.get(), std::memory_order_release);
 }
 
-optim::TensorSet Trainer::in_buckets() const {
-  return engine_ && !by_program() ? set_of(tensors_of(scanned_.trained)) : optim::TensorSet();
+optim::TensorSet ModelChanges::in_buckets() const {
+  return own_.engine_ && !own_.by_program() ? set_of(tensors_of(own_.scanned_.trained)) : optim::TensorSet();
 }
 
-void Trainer::set_trained() {
-  index_of_.clear();
-  for (std::size_t i = 0; i < scanned_.trained.size(); ++i)
-    index_of_[scanned_.trained[i].tensor.unsafeGetTensorImpl()] = i;
-  seen_.assign(scanned_.trained.size(), {});
-  hooks_.set(tensors_of(scanned_.trained));
+void ModelChanges::begin() {
+  own_.index_of_.clear();
+  for (std::size_t i = 0; i < own_.scanned_.trained.size(); ++i)
+    own_.index_of_[own_.scanned_.trained[i].tensor.unsafeGetTensorImpl()] = i;
+  own_.seen_.assign(own_.scanned_.trained.size(), {});
+  own_.hooks_.set(tensors_of(own_.scanned_.trained));
 }
 
-void Trainer::rebuild(const Model& model) {
-  throw_if_failed();
-  state_.require_between_steps("rebuild");
+void ModelChanges::rebuild(const Model& model) {
+  own_.throw_if_failed();
+  own_.state_.require_between_steps("rebuild");
   require_no_join("rebuild()");
-  if (engine_) waits.wait_for_all();
-  agreement::meet(group_, agreement::Call::rebuild, record_.commits(engine_.get()));
-  Rebuilding rebuilding(*this, model, Rebuilding::Values::of_rank_0);
-  or_fail([&] { rebuilding.train("rebuild"); });
+  if (own_.engine_) own_.waits.wait_for_all();
+  agreement::meet(own_.group_, agreement::Call::rebuild, own_.record_.commits(own_.engine_.get()));
+  Rebuilding rebuilding(own_, model, Rebuilding::Values::of_rank_0);
+  own_.or_fail([&] { rebuilding.train("rebuild"); });
 }
 
-void Trainer::require_no_join(const char* what) const {
-  if (!participation_.joined()) return;
+void ModelChanges::require_no_join(const char* what) const {
+  if (!own_.participation_.joined()) return;
   throw ConfigError(fmt::format(
       "rank {}: {} cannot be followed by ranks that have run out of data: do that between two joins",
-      group_.rank(), what));
+      own_.group_.rank(), what));
 }
 
-void Trainer::follow_changes() {
-  if (is_as_scanned(*optimizer_, scanned_)) return;
-  if (!alone_ && state_.sends()) {  // what was frozen meanwhile ends with the step
-    require_no_newcomers(group_, *optimizer_, scanned_);
+void ModelChanges::follow() {
+  if (is_as_scanned(*own_.optimizer_, own_.scanned_)) return;
+  if (!own_.alone_ && own_.state_.sends()) {  // what was frozen meanwhile ends with the step
+    require_no_newcomers(own_.group_, *own_.optimizer_, own_.scanned_);
     return;
   }
   require_no_join("another set of trained parameters");
   const autograd::Unobserved unobserved;
-  if (engine_) waits.blocking([this] { engine_->conductor().synchronize(); });
-  agreement::meet(group_, agreement::Call::trained_parameters, record_.commits(engine_.get()));
-  Rebuilding(*this, scanned_.model, Rebuilding::Values::as_they_are).train("other parameters");
+  if (own_.engine_) own_.waits.blocking([this] { own_.engine_->conductor().synchronize(); });
+  agreement::meet(own_.group_, agreement::Call::trained_parameters, own_.record_.commits(own_.engine_.get()));
+  Rebuilding(own_, own_.scanned_.model, Rebuilding::Values::as_they_are).train("other parameters");
 }
 
-void Trainer::require_same_model() const {
+void ModelChanges::require_same_model() const {
   if (!source_) return;
-  optim::TensorSet known = set_of(scanned_.held);
-  for (const torch::Tensor& gone : scanned_.gone) known.erase(gone.unsafeGetTensorImpl());
+  optim::TensorSet known = set_of(own_.scanned_.held);
+  for (const torch::Tensor& gone : own_.scanned_.gone) known.erase(gone.unsafeGetTensorImpl());
   for (const auto& [name, tensor] : source_().parameters) {
     if (!tensor.defined() || tensor.numel() == 0 || !tensor.requires_grad()) continue;
     if (known.contains(tensor.unsafeGetTensorImpl())) continue;
@@ -286,7 +287,7 @@ void Trainer::require_same_model() const {
         fmt::format("rank {}: parameter '{}' of the model is not trained, because it was replaced "
                     "or added later: "
                     "give it to the optimiser by add_param_group(), and call rebuild() on every rank",
-                    group_.rank(), name));
+                    own_.group_.rank(), name));
   }
 }
 

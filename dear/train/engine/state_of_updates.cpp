@@ -1,4 +1,4 @@
-// The optimiser's state by tensor, whole on every rank: Engine::optimizer_state() and take_over().
+// The optimiser's state by tensor, whole on every rank.
 
 #include <span>
 
@@ -7,14 +7,15 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/agreement/control_plane.h"
 #include "dear/train/autograd/operator_observer.h"
-#include "dear/train/engine/engine.h"
+#include "dear/train/engine/bucket_updates.h"
 #include "dear/train/optim/outlines.h"
 #include "dear/train/optim/torch_types.h"
 
 namespace dear::train {
+
 // A rank has parts of some tensors; those of one tensor remember the same on every rank.
-optim::ShardedOptimizer::Outlines Engine::outlines() {
-  optim::ShardedOptimizer::Outlines outlines(workload_.tensors.size());
+optim::ShardedOptimizer::Outlines BucketUpdates::outlines() {
+  optim::ShardedOptimizer::Outlines outlines(model_.workload().tensors.size());
   for (std::size_t part = 0; part < parts_.size(); ++part) optimizer_->read_outlines(part, outlines);
   const std::string mine = optim::encoded(outlines);
   for (const std::string& theirs :
@@ -23,8 +24,8 @@ optim::ShardedOptimizer::Outlines Engine::outlines() {
   return outlines;
 }
 
-torch::Tensor Engine::gather_vector(BucketId bucket, const std::string& name) {
-  const buckets::BucketLayout& layout = buckets_[bucket].layout();
+torch::Tensor BucketUpdates::gather_vector(BucketId bucket, const std::string& name) {
+  const buckets::BucketLayout& layout = model_.buckets()[bucket].layout();
   const at::ScalarType type = state_type(optim::scalar_type_of(layout.dtype));
   const DType dtype = *optim::dtype_of(type);
   const Buffer buffer = group_.allocate(layout.elements * size_of(dtype));
@@ -43,68 +44,70 @@ torch::Tensor Engine::gather_vector(BucketId bucket, const std::string& name) {
   return flat;
 }
 
-std::vector<std::optional<OptimizerState>> Engine::optimizer_state() {
+BucketUpdates::States BucketUpdates::state() {
   const autograd::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   const optim::ShardedOptimizer::Outlines all = outlines();
-  std::vector<std::optional<OptimizerState>> states(parameters_.size());
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (const auto& outline = all[tensor_of(i)]) states[i] = {.vectors = {}, .scalars = outline->scalars};
+  States states(model_.parameters().size());
+  for (std::size_t i = 0; i < model_.parameters().size(); ++i)
+    if (const auto& outline = all[model_.tensor_of(i)])
+      states[i] = {.vectors = {}, .scalars = outline->scalars};
   for (const std::string& name : optim::vectors_of(all)) {
-    for (BucketId id = 0; id < buckets_.size(); ++id) {
+    for (BucketId id = 0; id < model_.buckets().size(); ++id) {
       const torch::Tensor flat = gather_vector(id, name);
-      for (std::size_t i = 0; i < parameters_.size(); ++i)
-        if (locations_[i].bucket == id && all[tensor_of(i)] && all[tensor_of(i)]->vectors.contains(name))
-          states[i]->vectors[name] = buckets_[id]
-                                         .tensor_in(flat, locations_[i].index)
-                                         .to(parameters_[i].tensor.device(), false, true);
+      for (std::size_t i = 0; i < model_.parameters().size(); ++i)
+        if (model_.bucket_of(i) == id && all[model_.tensor_of(i)] &&
+            all[model_.tensor_of(i)]->vectors.contains(name))
+          states[i]->vectors[name] = model_.buckets()[id]
+                                         .tensor_in(flat, model_.location_of(i).index)
+                                         .to(model_.parameters()[i].tensor.device(), false, true);
     }
   }
   return states;
 }
 
-void Engine::require_state_of_shape(const std::vector<std::optional<OptimizerState>>& states) const {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+void BucketUpdates::require_state_of_shape(const States& states) const {
+  for (std::size_t i = 0; i < model_.parameters().size(); ++i) {
     if (!states[i]) continue;
-    const at::ScalarType type = parameters_[i].tensor.scalar_type();
+    const at::ScalarType type = model_.parameters()[i].tensor.scalar_type();
     for (const auto& [name, values] : states[i]->vectors)
-      if (values.sizes() != parameters_[i].tensor.sizes() ||
+      if (values.sizes() != model_.parameters()[i].tensor.sizes() ||
           (values.scalar_type() != type && values.scalar_type() != state_type(type)))
         throw ConfigError(fmt::format(
             "rank {}: the optimiser's state '{}' of parameter '{}' has another shape or type than the "
             "parameter, so it cannot be cut into shards: begin with an optimiser without state",
-            group_.rank(), name, parameters_[i].name));
+            group_.rank(), name, model_.parameters()[i].name));
   }
 }
 
 // On streams all state is memory of the communication stream, on which updates read and replace it.
-void Engine::take_over(const std::vector<std::optional<OptimizerState>>& states) {
-  streams_ ? streams_->run_on_communication([&] { write_state(states); }) : write_state(states);
+void BucketUpdates::take_over(const States& states) {
+  streams_ != nullptr ? streams_->run_on_communication([&] { write_state(states); }) : write_state(states);
 }
 
-void Engine::write_state(const std::vector<std::optional<OptimizerState>>& states) {
+void BucketUpdates::write_state(const States& states) {
   const autograd::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   require_state_of_shape(states);
-  optim::ShardedOptimizer::Outlines outlines(workload_.tensors.size());
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+  optim::ShardedOptimizer::Outlines outlines(model_.workload().tensors.size());
+  for (std::size_t i = 0; i < model_.parameters().size(); ++i) {
     if (!states[i]) continue;
     optim::ShardedOptimizer::Outline outline{.vectors = {}, .scalars = states[i]->scalars};
     for (const auto& [name, values] : states[i]->vectors) outline.vectors.insert(name);
-    outlines[tensor_of(i)] = std::move(outline);
+    outlines[model_.tensor_of(i)] = std::move(outline);
   }
-  for (BucketId id = 0; id < buckets_.size(); ++id) {
-    const buckets::BucketLayout& layout = buckets_[id].layout();
+  for (BucketId id = 0; id < model_.buckets().size(); ++id) {
+    const buckets::BucketLayout& layout = model_.buckets()[id].layout();
     std::map<std::string, torch::Tensor> flat;
     for (const std::string& name : optim::vectors_of(outlines)) {
       const torch::Tensor whole = torch::zeros(
           {layout.elements},
-          buckets_[id].parameters().options().dtype(state_type(optim::scalar_type_of(layout.dtype))));
-      for (std::size_t i = 0; i < parameters_.size(); ++i) {
-        if (locations_[i].bucket != id || !states[i]) continue;
+          model_.buckets()[id].parameters().options().dtype(state_type(optim::scalar_type_of(layout.dtype))));
+      for (std::size_t i = 0; i < model_.parameters().size(); ++i) {
+        if (model_.bucket_of(i) != id || !states[i]) continue;
         const auto found = states[i]->vectors.find(name);
         if (found != states[i]->vectors.end())
-          buckets_[id].tensor_in(whole, locations_[i].index).copy_(found->second);
+          model_.buckets()[id].tensor_in(whole, model_.location_of(i).index).copy_(found->second);
       }
       flat[name] = whole;
     }
