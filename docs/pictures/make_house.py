@@ -65,7 +65,7 @@ WAY = (
     Call("Backend::run", "comm/group", "group", "ranks meet; each reduces its shard"),
     Call("Conductor::ended", "schedule/conductor", "group", "the reduction is done", (9,)),
     Call("Conductor::commit", "schedule/conductor", "program", "step(): gradients are final", (9,)),
-    Call("Engine::update", "train/engine", "update", "the optimiser updates the shard"),
+    Call("BucketUpdates::update", "train/engine", "update", "the optimiser updates the shard"),
     Call("Conductor::wait_parameters", "schedule/conductor", "program", "before the next forward reads"),
 )
 LAST_ARROW = "all-gather, as in 3 to 7"
