@@ -11,9 +11,9 @@
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/units.h"
-#include "dear/predict/plan/fusion_choice.h"
 #include "dear/predict/plan/verdict.h"
 #include "dear/schedule/policies/collective.h"
+#include "dear/schedule/policies/fusion_choice.h"
 #include "dear/workload/layers/checkpointing.h"
 
 namespace dear::plan {
@@ -144,7 +144,7 @@ class Planner {
  private:
   // Planned borders are sought once for all policies that overlap alike: it takes seconds for a large model.
   Grouping grouping_of(std::string_view text, const Policy& policy, const Workload& workload) const {
-    const FusionChoice choice = FusionChoice::parse(text);
+    const FusionChoice choice = FusionChoice::of_simulation(text);
     if (text != "planned" || &workload != &workload_) return choice.resolve(policy, workload, times_);
     const auto found = planned_.find(policy.overlap);
     if (found != planned_.end()) return found->second;

@@ -64,7 +64,7 @@ void record_compared(const TrainSettings& settings, const Recording& recording, 
     if (named_again || (!last && !recording.traces)) continue;
     TrainSettings shorter = settings;
     shorter.job.steps = std::min(settings.job.steps, kRecordedSteps);
-    if (run.buckets) shorter.buckets = {.kind = BucketRule::Kind::given, .fusion = Fusion(*run.buckets)};
+    if (run.buckets) shorter.buckets = {.kind = FusionChoice::Kind::given, .fusion = Fusion(*run.buckets)};
     const std::unique_ptr<TrainingJob> job = starter(shorter, corpus, group)(
         {.policy = run.policy,
          .compression = settings.compressions[static_cast<std::size_t>(one - runs.begin())],

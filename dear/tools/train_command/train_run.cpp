@@ -341,7 +341,7 @@ TrainResult Job::end() {
                              : settings_.grid && settings_.grid->modelled ? settings_.grid->cluster->name
                                                                           : "the real network";
   }
-  if (settings_.buckets.kind != BucketRule::Kind::given && group_.size() > 1)
+  if (settings_.buckets.kind != FusionChoice::Kind::given && group_.size() > 1)
     result.buckets = names_in(parallel_.workload(), parallel_.grouping());
   result.characters_per_second =
       static_cast<double>(settings_.characters_per_step()) / result.times.iteration_seconds.median;
