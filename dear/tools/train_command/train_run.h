@@ -17,9 +17,6 @@ namespace dear::train_command {
 // Called after each step with the steps that this policy has done and this rank's loss.
 using StepListener = std::function<void(std::int64_t done, double loss)>;
 
-// Is told, on rank 0, one sentence.
-using Say = std::function<void(const std::string& sentence)>;
-
 // One policy of a training job.
 struct TrainRun {
   std::string policy;
