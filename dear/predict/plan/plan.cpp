@@ -51,7 +51,7 @@ class Planner {
     evaluate_.most_steps = std::min(evaluate_.most_steps, kMostSteps);
   }
 
-  // Of a broadcast of all buffers; 0 without any.
+  // Takes the seconds of a broadcast of all buffers; 0 without any.
   double buffers_seconds() const {
     return workload_.buffer_bytes > 0 ? seconds_of_buffers(workload_, times_) : 0;
   }
@@ -93,7 +93,7 @@ class Planner {
             .crossover = std::move(crossover)};
   }
 
-  // Of all policies there are, the one that needs the least memory.
+  // Finds, of all policies there are, the one that needs the least memory.
   std::optional<Row> least_of_all() const {
     std::optional<Row> least;
     for (const Policy& policy : policies()) {

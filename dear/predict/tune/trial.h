@@ -22,7 +22,7 @@ struct Expectation {
   [[nodiscard]] double high_seconds() const;  // one standard deviation above `seconds`
 };
 
-// What a session does.
+// Says what a session does.
 enum class State : std::uint8_t {
   baseline,   // measures the candidate that it started with
   trials,     // measures candidates that the tuner suggests
