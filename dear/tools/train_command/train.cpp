@@ -26,7 +26,7 @@ void train_one(const TrainSettings& settings, const Recording& recording, const 
                      .compression = settings.compressions.front(),
                      .record_trace = recording.traces || recording.profile,
                      .sample = settings.sample,
-                     .until_settled = settings.job.tune,
+                     .until_converged = settings.job.tune,
                      .say = say};
   const std::unique_ptr<TrainingJob> job = starter(settings, corpus, group)(run);
   const double begin = now_seconds();

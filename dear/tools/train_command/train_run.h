@@ -23,7 +23,7 @@ struct TrainRun {
   std::optional<Compression> compression{};
   bool record_trace = false;     // fills TrainResult::trace and TrainResult::profile
   std::int64_t sample = 0;       // characters to generate at the end
-  bool until_settled = false;    // ends early, when tuning has settled
+  bool until_converged = false;  // ends early, when tuning has converged
   Say say{};                     // of checkpoints
   std::vector<Range> counted{};  // steps that TrainResult::times are of; none: counted_of_run()
 };
@@ -37,7 +37,7 @@ class TrainingJob {
   TrainingJob(const TrainingJob&) = delete;
   TrainingJob& operator=(const TrainingJob&) = delete;
 
-  // Takes the next `steps` steps, or fewer with `until_settled`, where checkpoints before them count, and
+  // Takes the next `steps` steps, or fewer with `until_converged`, where checkpoints before them count, and
   // where a signal ends it that is not one of several turns: SIGINT, or SIGTERM where the settings save.
   // Then the last is saved. Afterwards the parameters are whole
   // and nothing of this job is on the network: the group may serve another job until the next advance().

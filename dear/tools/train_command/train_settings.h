@@ -26,7 +26,7 @@ struct GptJob {
   std::int64_t heads = 4;
   std::int64_t context = 64;
   std::uint64_t seed = 1;
-  bool tune = false;  // the job ends when tuning has settled, and reports its trials
+  bool tune = false;  // the job ends when tuning has converged, and reports its trials
 };
 
 // K-FAC before the optimiser of a job, as options name it; see train/kfac/kfac.h.
