@@ -1,6 +1,6 @@
-// What clipping by the global norm costs a step, on the ranks of a launcher: steps without it and with it in
-// turns, of one model each. The norm is checked against that of the whole gradient. Run it on an idle
-// machine:
+// Measures what clipping by the global norm costs a step, on the ranks of a launcher: steps without it and
+// with it in turns, of one model each. The norm is checked against that of the whole gradient. Run it on an
+// idle machine:
 //
 //   dear launch -n 2 build/release/bench/bench_clipping
 
@@ -40,7 +40,7 @@ struct Rival {
   std::vector<double> seconds, in_clipping;
 };
 
-// Of the mean gradient of all ranks, whose samples every rank can make.
+// Takes the mean gradient of all ranks, whose samples every rank can make.
 double norm_of_all(const StackOptions& options, const std::vector<torch::Tensor>& samples) {
   torch::nn::Sequential model = bench::make_stack(options);
   for (const torch::Tensor& inputs : samples)

@@ -211,7 +211,7 @@ Rival sketch_rival(const std::string& name, std::size_t elements, const dear::Sk
               }};
 }
 
-// What training sends: an index, then values by key.
+// This is what training sends: an index, then values by key.
 Rival by_key_rival(const std::string& name, std::size_t elements, std::int64_t block) {
   const double keys = kSketchDensity * static_cast<double>(elements) / static_cast<double>(block);
   struct Work {

@@ -112,7 +112,7 @@ struct Computation {
   std::vector<double> backward;
 };
 
-// Of a model that nobody reduces.
+// Is of a model that nobody reduces.
 Computation compute_alone(const Options& options, const std::vector<Samples>& samples) {
   torch::nn::Sequential model = make_model(options);
   Computation seconds;

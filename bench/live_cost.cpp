@@ -1,6 +1,6 @@
-// What DataParallel costs a program that needs none of it: a world of one against plain libtorch, and an
-// operator that is observed against one that is not. Rivals run in turn in one process, and end with the same
-// parameters or the bench fails. Run it on an idle machine.
+// Measures what DataParallel costs a program that needs none of it: a world of one against plain libtorch,
+// and an operator that is observed against one that is not. Rivals run in turn in one process, and end with
+// the same parameters or the bench fails. Run it on an idle machine.
 
 #include <cstdlib>
 #include <memory>

@@ -1,7 +1,7 @@
-// What the norms of LAMB cost a step, on the ranks of a launcher: steps of AdamW and of LAMB in turns, of one
-// model each, and of LAMB where every rank updates everything (dear-replicated), which exchanges nothing. All
-// ranks must end with the same parameters, and LAMB with the same under both policies. Run it on an idle
-// machine:
+// Measures what the norms of LAMB cost a step, on the ranks of a launcher: steps of AdamW and of LAMB in
+// turns, of one model each, and of LAMB where every rank updates everything (dear-replicated), which
+// exchanges nothing. All ranks must end with the same parameters, and LAMB with the same under both policies.
+// Run it on an idle machine:
 //
 //   dear launch -n 2 build/release/bench/bench_tensor_norms
 

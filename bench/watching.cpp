@@ -1,6 +1,6 @@
-// What watching costs a step, on the ranks of a launcher: steps of one model without it, with a callback for
-// metrics, with a file of them and with a hook that looks at every bucket, in turns. Parameters are checked
-// to be the same bits. Run it on an idle machine:
+// Measures what watching costs a step, on the ranks of a launcher: steps of one model without it, with a
+// callback for metrics, with a file of them and with a hook that looks at every bucket, in turns. Parameters
+// are checked to be the same bits. Run it on an idle machine:
 //
 //   dear launch -n 2 build/release/bench/bench_watching
 

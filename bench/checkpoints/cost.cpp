@@ -1,5 +1,5 @@
-// What saving while training goes on costs: iterations with a save under way, and without one, in turns. Both
-// ways of saving at once, and no saving, end with the same parameters. Run it on an idle machine:
+// Measures what saving while training goes on costs: iterations with a save under way, and without one, in
+// turns. Both ways of saving at once, and no saving, end with the same parameters. Run it on an idle machine:
 //
 //   dear launch -n 2 build/release/bench/bench_checkpoint_cost --directory /var/tmp/saved
 

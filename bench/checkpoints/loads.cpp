@@ -1,7 +1,7 @@
-// What resuming from shards reads and holds: the bytes of the checkpoint that all ranks read together, and
-// the memory of each rank beyond that of a training that begins anew without the optimiser's state. The
-// training that goes on has the bits of the one that was saved. First with --save, then without, on any
-// number of ranks:
+// Measures what resuming from shards reads and holds: the bytes of the checkpoint that all ranks read
+// together, and the memory of each rank beyond that of a training that begins anew without the optimiser's
+// state. The training that goes on has the bits of the one that was saved. First with --save, then without,
+// on any number of ranks:
 //
 //   dear launch -n 4 build/release/bench/bench_checkpoint_loads --directory /var/tmp/saved --save
 //   dear launch -n 4 build/release/bench/bench_checkpoint_loads --directory /var/tmp/saved

@@ -165,7 +165,7 @@ methods::kfac::LinearCost fit(const Points& points, const methods::kfac::LinearC
   return {.start_seconds = 0, .seconds_per_element = points[0].second / static_cast<double>(points[0].first)};
 }
 
-// What a collective of so many elements of fp32 takes on the idle network: the median of a few.
+// Tells what a collective of so many elements of fp32 takes on the idle network: the median of a few.
 template <typename Issue>
 Points measure(Group& group, Issue issue) {
   constexpr int kRepetitions = 7;
@@ -185,7 +185,7 @@ Points measure(Group& group, Issue issue) {
   return points;
 }
 
-// What was measured of a real network before training.
+// Holds what was measured of a real network before training.
 struct Measured {
   Points all_reduce, broadcast;
 };

@@ -98,7 +98,7 @@ bool make_jobs(std::size_t count, std::vector<Job>& jobs) {
   return right;
 }
 
-// What was chosen after 1, 2, ... trials, over the optimum; and how many trials it wanted.
+// Tells what was chosen after 1, 2, ... trials, over the optimum; and how many trials it wanted.
 struct Course {
   std::vector<double> ratios;
   int trials = 0;

@@ -43,8 +43,8 @@ Model live_model(const Named& parameters, py::object buffers) {
 }
 
 BucketChoice buckets_of(const std::string& fusion, const std::string& cache) {
-  const BucketRule rule = BucketRule::parse(fusion);
-  if (!cache.empty() && rule.kind != BucketRule::Kind::tuned)
+  const FusionChoice rule = FusionChoice::of_training(fusion);
+  if (!cache.empty() && rule.kind != FusionChoice::Kind::tuned)
     throw ConfigError("tuning_cache is for fusion=\"auto\", and fusion is \"" + fusion + "\": leave one out");
   return choice_of(rule, cache);
 }

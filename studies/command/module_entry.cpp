@@ -1,4 +1,4 @@
-// What the module gives to the command.
+// The module gives this to the command.
 
 #include "studies/command/study_commands.h"
 

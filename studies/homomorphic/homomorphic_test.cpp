@@ -126,7 +126,7 @@ TEST(Statements, HoldWhereWhatTheySayWasSeen) {
   const Findings findings = as_said(options);
   for (const studies::Statement& one : judge(options, findings))
     EXPECT_EQ(one.verdict(), "holds") << one.says;
-  // As soon as a Bloom filter takes time.
+  // It does so as soon as a Bloom filter takes time.
   Findings slow = findings;
   for (SketchSpeed& one : slow.speeds.sketches)
     if (one.spec.index == SketchSpec::Index::bloom) one.times.decode_seconds_per_byte = 1e-8;

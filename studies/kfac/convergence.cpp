@@ -108,7 +108,7 @@ Measured measured_in(const std::string& path) {
   return measured;
 }
 
-// Of all seeds the middle one; none where it did not reach the target.
+// Takes of all seeds the middle one; none where it did not reach the target.
 std::optional<double> median(std::vector<std::optional<double>> values) {
   if (values.empty()) return std::nullopt;
   std::sort(values.begin(), values.end(),

@@ -40,8 +40,8 @@ double seconds_of_factors(const Job& job) {
   return seconds;
 }
 
-// The same job, with forward and backward in so many seconds, factors in so many, and nothing else: what
-// gradients and updates take is in the passes.
+// Returns the same job, with forward and backward in so many seconds, factors in so many, and nothing else:
+// what gradients and updates take is in the passes.
 Job at_pace(Job job, double pass_seconds, double factor_seconds) {
   const double pass = pass_seconds / (job.workload.forward_seconds() + job.workload.backward_seconds());
   const double factor = factor_seconds / seconds_of_factors(job);

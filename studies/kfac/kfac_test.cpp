@@ -108,7 +108,7 @@ struct Seen {
                                            {.placement = "planned", .jobs = 10, .worst = 1, .mean = 1}};
 };
 
-// What somebody saw to whom all figures came out as published.
+// Returns what somebody saw to whom all figures came out as published.
 Seen as_said(const PublishedKfac& figures) {
   Seen seen;
   for (const PublishedKfac::Model& model : figures.models) {

@@ -15,8 +15,8 @@
 #include "dear/base/vocabulary/units.h"
 #include "dear/platform/cluster/presets.h"
 #include "dear/platform/cost/cluster_times.h"
-#include "dear/predict/plan/fusion_choice.h"
 #include "dear/predict/sim/evaluate.h"
+#include "dear/schedule/policies/fusion_choice.h"
 #include "dear/schedule/policies/policy.h"
 #include "dear/workload/zoo/device.h"
 #include "dear/workload/zoo/make_workload.h"
@@ -62,7 +62,8 @@ Setting setting_of(const Published& published, const PublishedFigure& figure) {
 Grouping grouping_of(const Setting& setting, const cost::CollectiveTimes& times) {
   if (setting.figure->fusion == "tensor")
     return group_backward(setting.workload, [](const Bucket&, std::size_t, TensorId) { return true; });
-  return plan::FusionChoice::parse(setting.figure->fusion).resolve(*setting.policy, setting.workload, times);
+  return FusionChoice::of_simulation(setting.figure->fusion)
+      .resolve(*setting.policy, setting.workload, times);
 }
 
 cost::CollectiveTimes times_with(const Setting& setting, const Calibration& constants) {

@@ -14,8 +14,8 @@
 #include "dear/platform/cluster/calibration.h"
 #include "dear/platform/cluster/presets.h"
 #include "dear/platform/cost/cluster_times.h"
-#include "dear/predict/plan/fusion_choice.h"
 #include "dear/predict/sim/evaluate.h"
+#include "dear/schedule/policies/fusion_choice.h"
 #include "dear/schedule/policies/policy.h"
 #include "dear/workload/zoo/device.h"
 #include "dear/workload/zoo/make_workload.h"
@@ -74,7 +74,7 @@ Job job_of(std::string_view model, const std::string& cluster, int ranks) {
 double seconds_of(const Job& job, std::string_view policy, std::string_view fusion) {
   const cost::CollectiveTimes times = cost::times_on(job.cluster, {.algorithm = "nccl"});
   const Policy& found = find_policy(policy);
-  const Grouping grouping = plan::FusionChoice::parse(fusion).resolve(found, job.workload, times);
+  const Grouping grouping = FusionChoice::of_simulation(fusion).resolve(found, job.workload, times);
   return sim::iteration_seconds(found, job.workload, {grouping}, job.cluster, times).front();
 }
 

@@ -39,12 +39,12 @@ struct OtherNetwork {
   double most_seconds = 0;  // that a buffer can cost for the gain to be what is reported; below 0: none
 };
 
-// Of the rivals that the paper compares DeAR with, with their usual settings, the one that is the fastest on
-// the most models, on the figure's network as it is calibrated.
+// Names, of the rivals that the paper compares DeAR with, with their usual settings, the one that is the
+// fastest on the most models, on the figure's network as it is calibrated.
 struct FastestRival {
   std::string policy;
   int models = 0;  // on which it is the fastest
-  // Of each published throughput of it on this network: the model, and modelled over published.
+  // Tells of each published throughput of it on this network: the model, and modelled over published.
   std::vector<std::pair<std::string, double>> too_fast_by{};
 };
 
@@ -58,8 +58,8 @@ struct Headline {
   FastestRival fastest{};
 };
 
-// Of the one iteration that is published. ConfigError where there is none or more than one, where its network
-// has no gain, or where the model is slower than what was published with nothing added.
+// Explains the one iteration that is published. ConfigError where there is none or more than one, where its
+// network has no gain, or where the model is slower than what was published with nothing added.
 Headline explain(const Published& published);
 
 // Says in a sentence which costs give the reported gain.

@@ -138,8 +138,8 @@ TEST_F(HeadlineOfTheProject, SaysWhereNoCostAgrees) {
   EXPECT_THAT(conclusion_of(other), StartsWith("None of these costs gives the 83 %"));
 }
 
-// Of another model: what it takes with nothing added is its own. It has no buffers, so they explain nothing,
-// and the study goes on.
+// It is of another model: what it takes with nothing added is its own. It has no buffers, so they explain
+// nothing, and the study goes on.
 TEST(Headline, OfAModelWithoutBuffersSaysThatTheyCannotExplainIt) {
   Published of_bert = published();
   of_bert.iterations[0].model = "bert-base";

@@ -63,7 +63,7 @@ PaperTables::PaperTables(const std::string& cluster, const std::string& algorith
   cases::CaseOptions planned = options_;
   planned.policies.clear();
   for (const char* const name : kPlanned) planned.policies.push_back(&find_policy(name));
-  planned.fusion = plan::FusionChoice::parse("planned");
+  planned.fusion = FusionChoice::of_simulation("planned");
   for (cases::Case& one : cases::simulate(scenarios_, planned)) cases_.push_back(std::move(one));
   std::stable_sort(cases_.begin(), cases_.end(), [](const cases::Case& one, const cases::Case& other) {
     return one.scenario < other.scenario;

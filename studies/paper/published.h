@@ -19,7 +19,7 @@ struct PublishedFigure {
   std::string cluster;            // a preset
   std::string method;             // as its authors call it
   std::string policy;             // that stands for it
-  std::string fusion;             // "tensor": each by itself; else as plan::FusionChoice reads it
+  std::string fusion;             // "tensor": each by itself; else as FusionChoice reads it
   double samples_per_second = 0;  // of all ranks together
 };
 

@@ -6,7 +6,8 @@
 
 namespace dear::studies {
 
-// What a case says of a statement. Undecided: what was seen agrees with both, such as a mean of few seeds.
+// Says what a case says of a statement. Undecided: what was seen agrees with both, such as a mean of few
+// seeds.
 enum class Judged : std::uint8_t { holds, fails, undecided };
 
 // A statement that somebody makes, beside what was seen, and in how many of the cases looked at it held.
@@ -38,8 +39,8 @@ std::string percent(double share);  // "18.5 %"
 
 // A table in Markdown: statement, what was seen, verdict.
 std::string table_of(const std::vector<Statement>& statements);
-// What was seen where nothing could have spoken against it, since something was chosen so that it occurs: a
-// list under a heading of its own, without verdicts.
+// Says what was seen where nothing could have spoken against it, since something was chosen so that it
+// occurs: a list under a heading of its own, without verdicts.
 std::string findings_of(const std::vector<std::string>& findings);
 
 }  // namespace dear::studies

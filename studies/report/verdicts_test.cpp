@@ -9,7 +9,7 @@
 namespace dear::studies::verdicts_test {
 namespace {
 
-// Of each number, whether it is positive; none of 0.
+// Judges of each number whether it is positive; none of 0.
 std::vector<Statement> positive(const std::vector<int>& numbers) {
   std::vector<Statement> statements;
   for (std::size_t i = 0; i < numbers.size(); ++i) {

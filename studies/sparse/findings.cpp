@@ -12,7 +12,7 @@
 namespace dear::studies::sparse {
 namespace {
 
-// What a method gains over another, each at its best learning rate, task by task.
+// Computes what a method gains over another, each at its best learning rate, task by task.
 training::Paired gain(const MethodAccuracy& one, const MethodAccuracy& other) {
   return training::paired(one.at_best().tests(), other.at_best().tests());
 }

@@ -21,7 +21,7 @@ struct Task {
   std::vector<float> initial;  // parameters
 };
 
-// The same for the same seed: see codec::Draw.
+// It is the same for the same seed: see codec::Draw.
 Task make_task(const TaskShape& shape, std::uint64_t seed);
 
 }  // namespace dear::studies::sparse

@@ -15,10 +15,10 @@ struct Paired {
   double half_width = 0;  // infinite for one task, which tells nothing of spread
 
   [[nodiscard]] std::string text() const;  // "+0.012 ± 0.005"; "+0.012 (one task)"
-  // That the methods are no further apart than `bound`: it holds where the whole interval lies within, fails
-  // where all of it lies beyond.
+  // Judges that the methods are no further apart than `bound`: it holds where the whole interval lies within,
+  // fails where all of it lies beyond.
   [[nodiscard]] studies::Judged within(double bound) const;
-  // That the difference is above `bound`, or that it is no larger, judged likewise.
+  // Judges that the difference is above `bound`, or that it is no larger, judged likewise.
   [[nodiscard]] studies::Judged above(double bound) const;
   [[nodiscard]] studies::Judged at_most(double bound) const;
 };

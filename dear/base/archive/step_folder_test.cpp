@@ -71,7 +71,8 @@ TEST_F(StepFolderTest, IsMadeAndHasOneWriter) {
               ThrowsMessage<ConfigError>(AllOf(HasSubstr("another run"), HasSubstr("of this program"))));
 }
 
-// As workers do that load data: a forked process holds what is open, ends at some time, and lets nothing go.
+// It does as workers do that load data: a forked process holds what is open, ends at some time, and lets
+// nothing go.
 TEST_F(StepFolderTest, HasItsNextWriterAlthoughAForkedProcessLives) {
   std::array<int, 2> end{};
   ASSERT_EQ(::pipe(end.data()), 0);

@@ -32,7 +32,7 @@ class Unpickler {
   Value run();
 
  private:
-  // What lies on the stack. A global is a name of Python, a storage the first argument of a tensor's.
+  // It is an entry of the stack. A global is a name of Python, a storage the first argument of a tensor's.
   struct Item {
     enum class Kind : std::uint8_t { value, mark, global } kind = Kind::value;
     Value value;

@@ -137,7 +137,7 @@ struct Key {
 
 constexpr double kSign = 18;  // the width of a sign
 
-// What colours and lines are, and how scales were chosen.
+// Says what colours and lines are, and how scales were chosen.
 std::vector<Key> legend_of(const std::vector<BarPanel>& panels, const BarChartText& text,
                            const Layout& layout) {
   std::vector<Key> keys{{Sign::first, text.first}};

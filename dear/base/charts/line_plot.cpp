@@ -244,7 +244,7 @@ std::string line_plot(const std::vector<PlotPanel>& contents, const PlotText& te
   for (const Entry& entry : entries) widest = std::max(widest, kKey + text_width(entry.words) + 24);
   const double width = std::max({panel_width * static_cast<double>(columns), 480.0, widest + 2 * kMargin});
   const std::vector<std::string> title = wrapped(text.title, kTitleSize, width - 2 * kMargin);
-  // As wide as the widest, so that names stand below each other.
+  // Is as wide as the widest, so that names stand below each other.
   const Flow legend = flow(std::vector<double>(entries.size(), widest), width - 2 * kMargin, kLegendRow);
   const double higher = std::max(0.0, text_width(text.upwards) - kHeight) / 2;  // of the name of y
   const double head = kTitleRow * static_cast<double>(title.size());

@@ -63,7 +63,7 @@ std::string dark_style() {
   return fmt::format("<style>@media (prefers-color-scheme: dark){{{}}}</style>\n", rules);
 }
 
-// What is drawn, in white, on each square of 6 points of an area.
+// Tells what is drawn, in white, on each square of 6 points of an area.
 std::string_view strokes_of(Pattern pattern) {
   switch (pattern) {
     case Pattern::rising:

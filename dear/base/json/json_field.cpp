@@ -24,7 +24,7 @@ std::string describe(const Json& value) {
 
 constexpr std::size_t kLongestReason = 500, kLongestPath = 200;  // in bytes: a name may fill the file
 
-// As it stands in a file.
+// Returns it as it stands in a file.
 std::string quoted(const Json& text) {
   constexpr std::size_t kMost = 60;
   const std::string shown = text.dump(-1, ' ', true, Json::error_handler_t::replace);

@@ -68,7 +68,7 @@ Json parse_json(std::string_view text, const std::string& source);
 // character, so that nothing is written that cannot be read.
 void require_readable(std::string_view text, const std::string& what);
 
-// What a file of ours says of itself in "format" and "version".
+// Holds what a file of ours says of itself in "format" and "version".
 struct JsonFormat {
   std::string_view name;          // "dear-workload"
   std::int64_t version = 1;       // that this build writes

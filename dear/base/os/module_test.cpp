@@ -8,7 +8,7 @@
 #include "dear/base/os/testing/rounds.h"
 #include "dear/base/vocabulary/error.h"
 
-// As in the module: which of the two do its own functions call?
+// It is declared as in the module: which of the two do its own functions call?
 extern "C" __attribute__((visibility("default"), used)) int dear_example_common() { return 2; }
 
 namespace dear::os::module_test {

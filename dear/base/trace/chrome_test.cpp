@@ -142,7 +142,7 @@ TEST_F(ChromeFile, OfAnotherKindIsRefused) {
   expect_refused(R"({"traceEvents": [], "otherData": {"format": "dear-trace", "version": 2}})", "version 2");
 }
 
-// As torch.profiler begins one, which may hold anything.
+// It begins as one of torch.profiler, which may hold anything.
 TEST_F(ChromeFile, OfTorchsProfilerIsRefusedByItsName) {
   expect_refused(
       "{\n  \"schemaVersion\": 1,\n  \"deviceProperties\": [\n  ],\n  \"traceEvents\": [\n  {\"ph\": \"i\"}, "

@@ -6,10 +6,10 @@
 
 namespace dear {
 
-// What a rank did in a span. Timelines are coloured by it, and summaries count by it.
+// Says what a rank did in a span. Timelines are coloured by it, and summaries count by it.
 enum class Activity : std::uint8_t { forward, backward, update, codec, communication, wait, other };
 
-// What one rank did on one lane from one time to another.
+// Says what one rank did on one lane from one time to another.
 struct Span {
   int rank = 0;
   std::string lane;  // "compute", "update", "codec", "network"

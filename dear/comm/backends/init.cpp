@@ -1,6 +1,5 @@
 #include "dear/comm/backends/init.h"
 
-#include <iostream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -27,12 +26,7 @@ Group init(const InitOptions& options) {
     choice.reason += "; " + in_grid.note;
   }
   if (placement.environment.rank == 0 && placement.environment.size > 1) {
-    const std::string sentence = fmt::format("backend {}: {}", choice.name, choice.reason);
-    if (options.say) {
-      options.say(sentence);
-    } else {
-      std::cerr << fmt::format("dear: {}\n", sentence);
-    }
+    tell(options.say, fmt::format("backend {}: {}", choice.name, choice.reason));
   }
   if (options.network) {
     choice.backend = backends::make_shaped(std::move(choice.backend), *options.network);

@@ -1,12 +1,12 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "dear/base/vocabulary/say.h"
 #include "dear/comm/group/group.h"
 #include "dear/platform/cluster/cluster.h"
 #include "dear/platform/cluster/network.h"
@@ -41,7 +41,7 @@ struct InitOptions {
   bool reproducible = false;
   // Receives one sentence, on rank 0 of several: the backend that was chosen, and why. Where it is empty the
   // sentence goes to standard error.
-  std::function<void(const std::string& sentence)> say{};
+  Say say{};
 };
 
 // The group of all ranks of this job, from the launcher's environment. ConfigError for a bad environment, an

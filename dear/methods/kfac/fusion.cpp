@@ -100,7 +100,7 @@ Groups fuse_exactly(const std::vector<ReadyFactor>& factors, const LinearCost& c
   for (std::size_t border = 1; border <= count; ++border)
     for (std::size_t from = 0; from < border; ++from)
       ends[border] = std::min(ends[border], end_of(ends[from], from, border));
-  // The same with one group, with two, and so on, until the end is as early.
+  // Does the same with one group, with two, and so on, until the end is as early.
   const double enough = ends[count] * (1 + 1e-12);
   std::vector<std::vector<std::size_t>> last;  // by number of groups, by border: where the last group begins
   std::vector<double> before(count + 1, kNever);

@@ -27,8 +27,8 @@ Groups each_alone(std::size_t factors);
 Groups all_together(std::size_t factors);
 // A group is closed as soon as it has at least so many elements.
 Groups by_threshold(const std::vector<ReadyFactor>& factors, std::int64_t elements);
-// As Horovod does (Sergeev and Del Balso 2018, arXiv 1802.05799): a thread looks every `cycle_seconds` for
-// what has become ready since, and sends it in groups of at most so many elements, or of one factor.
+// Fuses as Horovod does (Sergeev and Del Balso 2018, arXiv 1802.05799): a thread looks every `cycle_seconds`
+// for what has become ready since, and sends it in groups of at most so many elements, or of one factor.
 Groups by_cycle(const std::vector<ReadyFactor>& factors, double cycle_seconds, std::int64_t elements);
 
 // The rule of Shi et al. 2021 (arXiv 2107.06533, optimal tensor fusion): front to back, a factor joins the

@@ -151,8 +151,8 @@ void split_by_owner(Plan& plan) {
   plan.groups = std::move(split);
 }
 
-// The same order, but for those whose sums come in an earlier group: they go first, so that no rank waits for
-// a sum while another is there.
+// Returns the same order, but for those whose sums come in an earlier group: they go first, so that no rank
+// waits for a sum while another is there.
 std::vector<FactorId> as_they_come(const Plan& plan, std::vector<FactorId> order) {
   std::vector<std::size_t> group_of(plan.factors.size());
   for (std::size_t group = 0; group < plan.groups.size(); ++group)
@@ -188,7 +188,7 @@ struct Played {
   Plan plan;
 };
 
-// Of the fastest, which differ by rounding alone, one whose inverses end first; `played` is not empty.
+// Takes of the fastest, which differ by rounding alone, one whose inverses end first; `played` is not empty.
 Played& best_of(std::vector<Played>& played) {
   auto best = std::min_element(played.begin(), played.end(), [](const Played& one, const Played& other) {
     return one.iteration_seconds < other.iteration_seconds;
@@ -200,7 +200,7 @@ Played& best_of(std::vector<Played>& played) {
   return *best;
 }
 
-// The same job, whose layers with curvature have their weights as tensors.
+// Returns the same job, whose layers with curvature have their weights as tensors.
 Job with_gradients(Job job) {
   for (std::size_t layer = 0; layer < job.curvature.size(); ++layer) {
     const std::optional<LayerCurvature>& curvature = job.curvature[layer];

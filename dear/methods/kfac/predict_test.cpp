@@ -160,7 +160,7 @@ TEST(Plan, CostsNoMoreWhereCurvatureIsRenewedSeldom) {
     EXPECT_EQ(make_plan(job, costs_of(2), find_strategy("spd-kfac"), intervals).factors.size(), 6U);
 }
 
-// Of every candidate, as long intervals in full have it: so none that lost was faster.
+// Plays every candidate, as long intervals in full have it: so none that lost was faster.
 TEST(Plan, KnowsTheIterationsOfLongIntervals) {
   int shorter = 0;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
@@ -273,14 +273,15 @@ TEST(Predict, DKfacAsAPencilSays) {
 }
 
 TEST(Predict, MpdKfacInvertsHalfAndSendsIt) {
-  // As above; each of two ranks inverts one factor (0.2 s), and two broadcasts of 55 elements take 0.0775 s
-  // each.
+  // The job is that above; each of two ranks inverts one factor (0.2 s), and two broadcasts of 55 elements
+  // take 0.0775 s each.
   const Prediction prediction = predict_with(job_of({10}), "mpd-kfac", 2);
   EXPECT_NEAR(prediction.iteration_seconds, 3.0 + 0.21 + 0.2 + 2 * 0.0775, 1e-9);
   EXPECT_NEAR(prediction.parts.inverses_sent, 2 * 0.0775, 1e-9);
 }
 
-// As above; averaging 55 elements takes 0.055 s on a rank that keeps a factor, unpacking an inverse 0.11 s.
+// The job is that above; averaging 55 elements takes 0.055 s on a rank that keeps a factor, unpacking an
+// inverse 0.11 s.
 TEST(Predict, RanksAverageWhatTheyKeepAndUnpackWhatTheyReceive) {
   const Job job = job_of({10});
   Costs costs = costs_of(2);

@@ -24,7 +24,7 @@ Breakdown break_down(const Policy& policy, const Workload& workload, const Group
                      const Cluster& cluster, const cost::ClusterTimesOptions& times,
                      const sim::EvaluateOptions& options, const sim::Evaluation& evaluation);
 
-// The same cluster with every alpha, launches too, and every beta multiplied.
+// Returns the same cluster with every alpha, launches too, and every beta multiplied.
 Cluster scaled(Cluster cluster, double alpha, double beta);
 
 }  // namespace dear::plan

@@ -54,7 +54,7 @@ std::string why_not(const Contest& contest, double beta) {
   return "it shortens nothing that the iteration waits for";
 }
 
-// Of the outermost link that has several ranks.
+// Is of the outermost link that has several ranks.
 double bits_per_second_of(const Cluster& cluster) {
   double beta = 0;
   for (const Dimension& dimension : cluster.dimensions)

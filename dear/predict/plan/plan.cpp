@@ -11,9 +11,9 @@
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/units.h"
-#include "dear/predict/plan/fusion_choice.h"
 #include "dear/predict/plan/verdict.h"
 #include "dear/schedule/policies/collective.h"
+#include "dear/schedule/policies/fusion_choice.h"
 #include "dear/workload/layers/checkpointing.h"
 
 namespace dear::plan {
@@ -51,7 +51,7 @@ class Planner {
     evaluate_.most_steps = std::min(evaluate_.most_steps, kMostSteps);
   }
 
-  // Of a broadcast of all buffers; 0 without any.
+  // Takes the seconds of a broadcast of all buffers; 0 without any.
   double buffers_seconds() const {
     return workload_.buffer_bytes > 0 ? seconds_of_buffers(workload_, times_) : 0;
   }
@@ -93,7 +93,7 @@ class Planner {
             .crossover = std::move(crossover)};
   }
 
-  // Of all policies there are, the one that needs the least memory.
+  // Finds, of all policies there are, the one that needs the least memory.
   std::optional<Row> least_of_all() const {
     std::optional<Row> least;
     for (const Policy& policy : policies()) {
@@ -144,7 +144,7 @@ class Planner {
  private:
   // Planned borders are sought once for all policies that overlap alike: it takes seconds for a large model.
   Grouping grouping_of(std::string_view text, const Policy& policy, const Workload& workload) const {
-    const FusionChoice choice = FusionChoice::parse(text);
+    const FusionChoice choice = FusionChoice::of_simulation(text);
     if (text != "planned" || &workload != &workload_) return choice.resolve(policy, workload, times_);
     const auto found = planned_.find(policy.overlap);
     if (found != planned_.end()) return found->second;

@@ -64,7 +64,7 @@ struct CompressedRow {
   Crossover crossover;
 };
 
-// What a change of the machine or of the job would make of the row to use, its grouping kept.
+// Says what a change of the machine or of the job would make of the row to use, its grouping kept.
 struct Sensitivity {
   std::string change;
   double iteration_seconds = 0;

@@ -33,7 +33,7 @@ std::string causes_of(const Gain& gain, double seconds) {
   return fmt::format(": {}", fmt::join(causes, ", "));
 }
 
-// What would make a row fit.
+// Says what would make a row fit.
 std::vector<std::string> how_to_fit(const Row& least, const Circumstances& circumstances) {
   const std::int64_t memory_bytes = circumstances.memory_bytes;
   const std::int64_t activations = least.evaluation.memory.activations;
@@ -99,7 +99,7 @@ void add_passed_over(const Answer& answer, std::int64_t memory_bytes, std::vecto
                                   fmt::join(simulated, ", ")));
 }
 
-// What the row to use gains over wfbp.
+// Says what the row to use gains over wfbp.
 void add_gain(const Answer& answer, std::vector<std::string>& verdict) {
   if (!answer.gain) return;
   const Row& best = answer.rows[answer.best];
@@ -135,7 +135,7 @@ std::string why_dear_is_slower(const Row& dear, const Row& wfbp, const std::opti
   return fmt::format(", because of {}", name_of(loss->cause));
 }
 
-// What DDP loses to its buffers, which no other policy sends.
+// Says what DDP loses to its buffers, which no other policy sends.
 void add_buffers(const Answer& answer, const Circumstances& circumstances,
                  std::vector<std::string>& verdict) {
   const Row* const ddp = find_row(answer, "ddp");
@@ -147,7 +147,7 @@ void add_buffers(const Answer& answer, const Circumstances& circumstances,
                   format_seconds(circumstances.buffers_seconds), format_seconds(ddp->seconds()), how_many));
 }
 
-// Of DeAR's policies, where the row to use is none of them.
+// Speaks of DeAR's policies, where the row to use is none of them.
 void add_dear(const Answer& answer, const Circumstances& circumstances, std::vector<std::string>& verdict) {
   const Row& best = answer.rows[answer.best];
   const Row* const dear = fastest_of_dear(answer);

@@ -39,7 +39,7 @@ TEST(Hsdp, ByPencil) {
   // Gather, forward, gather again, backward, reduce-scatter, all-reduce, update of one of two shards.
   EXPECT_DOUBLE_EQ(hsdp.iteration.seconds, 1 + 1 + 1 + 2 + 1 + 4 + 0.25);
   EXPECT_DOUBLE_EQ(hsdp.r_seconds, 7);
-  // The same of all four ranks: a half takes 1/2 of the bytes inside and 1/2 across, 3 s; four shards.
+  // It is the same of all four ranks: a half takes 1/2 of the bytes inside and 1/2 across, 3 s; four shards.
   EXPECT_DOUBLE_EQ(pencil.of("fsdp").iteration.seconds, 3 + 1 + 3 + 2 + 3 + 0.125);
 }
 

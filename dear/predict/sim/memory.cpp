@@ -14,7 +14,7 @@ namespace {
 
 std::int64_t shard(std::int64_t bytes, int shards) { return (bytes + shards - 1) / shards; }
 
-// As schedule/codec/feedback.h keeps them, and of every bucket its payloads.
+// Counts them as schedule/codec/feedback.h keeps them, and of every bucket its payloads.
 std::int64_t bytes_of(const Compression& compression, const std::vector<Encoding>& encodings,
                       const Workload& workload, const Grouping& grouping) {
   const std::int64_t vectors = (compression.feedback ? 1 : 0) + (compression.momentum > 0 ? 2 : 0);

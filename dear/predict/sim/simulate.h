@@ -41,7 +41,8 @@ struct Options {
 Result simulate(const Schedule& schedule, const Workload& workload, const Grouping& grouping,
                 const Link& link, const Options& options);
 
-// As any executor writes it, rank 0 standing for all; `network` says how it was modelled, see describe().
+// Returns it as any executor writes it, rank 0 standing for all; `network` says how it was modelled, see
+// describe().
 Trace to_trace(const Schedule& schedule, const Workload& workload,
                const std::vector<conductor::StepSpan>& spans, const std::string& network, int ranks);
 std::string format_bandwidth(double bits_per_second);  // "9.6 Gb/s"

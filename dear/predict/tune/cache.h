@@ -9,7 +9,7 @@
 // A file that keeps what tuning learned from one run to the next.
 namespace dear::tune {
 
-// What tuning learned of one job on one set of machines. Candidates are identified by name.
+// Holds what tuning learned of one job on one set of machines. Candidates are identified by name.
 struct Learned {
   struct Measured {
     std::string candidate;

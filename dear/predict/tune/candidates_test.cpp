@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 constexpr double kClose = 1e-12;
 
-// What a grouping by size makes of it: how often the threshold fits into eight.
+// Tells what a grouping by size makes of it: how often the threshold fits into eight.
 std::string buckets(const std::vector<double>& values) {
   return std::to_string(static_cast<int>(std::ceil(8 / values[0])));
 }

@@ -207,7 +207,7 @@ TEST(ExpectedImprovement, ClosedForm) {
   EXPECT_LT(expected_improvement({.mean = 50, .deviation = 1}, 5, 0), 1e-12);
 }
 
-// The same as the mean of what is below, drawn.
+// It is the same as the mean of what is below, drawn.
 TEST(ExpectedImprovement, IsTheMeanOfDraws) {
   Draws draws(3);
   const Belief belief{.mean = 1, .deviation = 0.3};

@@ -27,8 +27,8 @@ std::string_view name_of(State state) {
       return "trials";
     case State::comparing:
       return "comparing";
-    case State::settled:
-      return "settled";
+    case State::converged:
+      return "converged";
     case State::drifted:
       break;
   }
@@ -92,8 +92,8 @@ void Session::open(std::size_t candidate, State state) {
   const bool first = state == State::baseline || state == State::drifted;
   WindowOptions options = first ? options_.baseline : options_.window;
   if (state == State::comparing) options.most_iterations *= 2;
-  // The candidate stays the same, so no iteration has to settle.
-  if (candidate == current_ && !first) options.settle_iterations = 0;
+  // The candidate stays the same, so no iteration warms up.
+  if (candidate == current_ && !first) options.warm_up_iterations = 0;
   window_ = Window(options, state == State::trials ? best_seconds() : std::nullopt);
   current_ = candidate;
   state_ = state;
@@ -103,7 +103,7 @@ std::optional<std::size_t> Session::iteration(double seconds) {
   if (!std::isfinite(seconds) || !(seconds > 0)) return std::nullopt;
   ++iterations_;
   const std::size_t before = current_;
-  if (state_ == State::settled) {
+  if (state_ == State::converged) {
     if (watch(seconds)) {
       Prior prior = options_.tuner.prior;
       if (const std::vector<Expectation> all = tuner_->expectations(); !all.empty()) {
@@ -155,7 +155,7 @@ void Session::close(TrialResult result) {
     compared_start_seconds_ = window_.seconds();
     open(winner_, State::comparing);
   } else {
-    settle(window_.seconds() <= *compared_start_seconds_ ? winner_ : start_);
+    converge(window_.seconds() <= *compared_start_seconds_ ? winner_ : start_);
   }
 }
 
@@ -172,7 +172,7 @@ void Session::after_trial() {
 void Session::finish() {
   winner_ = *tuner_->best();
   if (winner_ == start_) {
-    settle(start_);
+    converge(start_);
     return;
   }
   const Trial& of_start = trials_[first_trial_];
@@ -186,19 +186,19 @@ void Session::finish() {
   }
   if (gap > options_.near * of_start.seconds &&
       gap > kDeviations * std::hypot(deviation, of_start.deviation_seconds)) {
-    settle(winner_);
+    converge(winner_);
   } else {
     open(start_, State::comparing);
   }
 }
 
-void Session::settle(std::size_t candidate) {
+void Session::converge(std::size_t candidate) {
   const bool moved = candidate != start_;
   rest_iterations_ = moved ? options_.rest_iterations : std::min(2 * rest_iterations_, kMostRest);
   current_ = candidate;
-  state_ = State::settled;
-  settled_at_ = iterations_;
-  settled_seconds_.reset();
+  state_ = State::converged;
+  converged_at_ = iterations_;
+  converged_seconds_.reset();
   suspected_ = false;
   recent_.clear();
 }
@@ -208,25 +208,25 @@ void Session::settle(std::size_t candidate) {
 // measured. Over thousands of iterations noise makes every median once, so as many iterations again confirm a
 // suspicion.
 bool Session::watch(double seconds) {
-  const int wanted = settled_seconds_ ? options_.drift_iterations : 2 * options_.drift_iterations;
-  if (iterations_ <= settled_at_ + options_.window.settle_iterations) return false;
+  const int wanted = converged_seconds_ ? options_.drift_iterations : 2 * options_.drift_iterations;
+  if (iterations_ <= converged_at_ + options_.window.warm_up_iterations) return false;
   recent_.push_back(seconds);
   if (static_cast<int>(recent_.size()) < wanted) return false;
-  Window window({.settle_iterations = 0, .least_iterations = wanted, .most_iterations = wanted});
+  Window window({.warm_up_iterations = 0, .least_iterations = wanted, .most_iterations = wanted});
   for (const double recent : recent_) window.add(recent);
-  if (!settled_seconds_) {
-    settled_seconds_ = window.seconds();
-    settled_noise_seconds_ = window.noise_seconds();
+  if (!converged_seconds_) {
+    converged_seconds_ = window.seconds();
+    converged_noise_seconds_ = window.noise_seconds();
     recent_.clear();
     return false;
   }
   recent_.pop_front();
-  if (iterations_ - settled_at_ < rest_iterations_) return false;
+  if (iterations_ - converged_at_ < rest_iterations_) return false;
   // The deviation of the difference of two medians, one of them of twice as many iterations.
-  const double deviation = kErrorOfMedian * std::max(window.noise_seconds(), settled_noise_seconds_) *
+  const double deviation = kErrorOfMedian * std::max(window.noise_seconds(), converged_noise_seconds_) *
                            std::sqrt(1.5 / static_cast<double>(wanted));
-  const double away = std::abs(window.seconds() - *settled_seconds_);
-  if (away <= options_.drift * *settled_seconds_ || away <= kDriftDeviations * deviation) {
+  const double away = std::abs(window.seconds() - *converged_seconds_);
+  if (away <= options_.drift * *converged_seconds_ || away <= kDriftDeviations * deviation) {
     suspected_ = false;
     return false;
   }

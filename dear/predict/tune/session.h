@@ -29,8 +29,8 @@ struct SessionOptions {
   double budget_iterations = 12;
   // A winner that is not better than the start by this part and by three deviations is measured beside it.
   double near = 0.05;
-  // A drift: the median of so many iterations, and that of as many after them, are off the settled median by
-  // this part and by five deviations.
+  // A drift: the median of so many iterations, and that of as many after them, are off the converged median
+  // by this part and by five deviations.
   double drift = 0.1;
   int drift_iterations = 10;
   // The fewest iterations between settling and tuning again after a drift. The number doubles each time that
@@ -74,7 +74,7 @@ class Session {
 
   [[nodiscard]] std::size_t current() const { return current_; }
   [[nodiscard]] State state() const { return state_; }
-  [[nodiscard]] bool settled() const { return state_ == State::settled; }
+  [[nodiscard]] bool converged() const { return state_ == State::converged; }
   [[nodiscard]] const Candidates& candidates() const { return candidates_; }
   [[nodiscard]] const std::vector<Trial>& trials() const { return trials_; }  // all, oldest first
   // Returns the median of each measured candidate since the last drift, for the next run.
@@ -91,7 +91,7 @@ class Session {
   void close(TrialResult result);
   void after_trial();
   void finish();
-  void settle(std::size_t candidate);
+  void converge(std::size_t candidate);
   bool watch(double seconds);
   [[nodiscard]] bool over_budget() const;
   [[nodiscard]] std::optional<double> best_seconds() const;
@@ -111,12 +111,12 @@ class Session {
 
   std::optional<double> compared_start_seconds_;
 
-  std::optional<double> settled_seconds_;
-  double settled_noise_seconds_ = 0;
+  std::optional<double> converged_seconds_;
+  double converged_noise_seconds_ = 0;
   bool suspected_ = false;
   bool waits_ = false;
   std::deque<double> recent_;
-  std::int64_t settled_at_ = 0;
+  std::int64_t converged_at_ = 0;
   std::int64_t rest_iterations_;
 };
 

@@ -53,7 +53,7 @@ TEST(Session, FindsTheValleyAndStays) {
   Session session(line(41), 0);
   EXPECT_EQ(session.state(), State::baseline);
   Job{.seconds = [](std::size_t c, int) { return bowl(at(c)); }}.run(session, 300);
-  EXPECT_TRUE(session.settled());
+  EXPECT_TRUE(session.converged());
   EXPECT_NEAR(at(session.current()), 0.6, 0.08);
   EXPECT_EQ(session.trials().front().candidate, 0U);
   EXPECT_EQ(session.trials().front().state, State::baseline);
@@ -75,7 +75,7 @@ TEST(Session, NeverEndsSlowerThanItBegan) {
     const std::size_t start = draws.below(30);
     Session session(line(30), start);
     Job{.seconds = [&](std::size_t c, int) { return times[c]; }}.run(session, 400);
-    ASSERT_TRUE(session.settled()) << seed;
+    ASSERT_TRUE(session.converged()) << seed;
     EXPECT_LE(times[session.current()], times[start]) << seed;
   }
 }
@@ -90,7 +90,7 @@ TEST(Session, WithNoiseItEndsNoSlowerThanNoiseTells) {
     const std::size_t start = draws.below(41);
     Session session(line(41), start);
     Job{.seconds = seconds, .noise = 0.05, .seed = seed}.run(session, 500);
-    ASSERT_TRUE(session.settled()) << seed;
+    ASSERT_TRUE(session.converged()) << seed;
     const double ratio = seconds(session.current(), 0) / seconds(start, 0);
     EXPECT_LT(ratio, 1.1) << seed;
     slower += ratio > 1.02 ? 1 : 0;
@@ -113,7 +113,7 @@ TEST(Session, TrialsCostNoMoreThanTheyMay) {
         session.iteration(taken);
         EXPECT_LE(session.spent_iterations(), 12 + 2 * 4.8 * 1.1);
       }
-      ASSERT_TRUE(session.settled());
+      ASSERT_TRUE(session.converged());
       // The budget counts iterations of the best so far, this those of the best of all.
       EXPECT_LE(in_trials, 32) << seed << " " << start;
       expensive += in_trials > 25 ? 1 : 0;
@@ -128,7 +128,7 @@ TEST(Session, ABudgetThatIsUsedUpEndsTheTrials) {
   options.budget_iterations = 0.01;
   Session session(line(41), 24, options);
   Job{.seconds = [](std::size_t c, int) { return steep(at(c)); }}.run(session, 60);
-  EXPECT_TRUE(session.settled());
+  EXPECT_TRUE(session.converged());
   EXPECT_EQ(session.current(), 24U);
   ASSERT_EQ(session.trials().size(), 2U);
   EXPECT_NE(session.trials()[1].result, TrialResult::measured);
@@ -146,7 +146,7 @@ TEST(Session, ChangesThatTakeLongLeaveLessToTry) {
       const double taken = bowl(at(session.current())) * std::exp(0.02 * draws.normal());
       if (session.iteration(taken)) session.paid(seconds);
     }
-    EXPECT_TRUE(session.settled());
+    EXPECT_TRUE(session.converged());
     return session.trials().size();
   };
   const std::size_t free = trials_when_paying(0);
@@ -160,7 +160,7 @@ TEST(Session, StallsAreIgnored) {
     Session session(line(41), 0);
     Job{.seconds = [&](std::size_t c, int i) { return bowl(at(c)) * (i % every == every - 1 ? 20 : 1); }}.run(
         session, 600);
-    EXPECT_TRUE(session.settled()) << every;
+    EXPECT_TRUE(session.converged()) << every;
     EXPECT_LE(bowl(at(session.current())), 1.01 * bowl(0.6)) << every;
     EXPECT_TRUE(std::none_of(session.trials().begin(), session.trials().end(), [](const Trial& trial) {
       return trial.state == State::drifted;
@@ -175,7 +175,7 @@ TEST(Session, DriftIsSeenAndTunedAgain) {
     const auto seconds = [&](std::size_t c, int i) { return i < 400 ? bowl(at(c)) : later(c); };
     Session session(line(41), 20);
     Job{.seconds = seconds, .noise = 0.02, .seed = seed}.run(session, 900);
-    EXPECT_TRUE(session.settled()) << seed;
+    EXPECT_TRUE(session.converged()) << seed;
     const auto drifted = std::find_if(session.trials().begin(), session.trials().end(),
                                       [](const Trial& trial) { return trial.state == State::drifted; });
     ASSERT_NE(drifted, session.trials().end()) << seed;
@@ -207,7 +207,7 @@ TEST(Session, WaitsToBeToldWhatADriftChanged) {
     EXPECT_EQ(session.current(), 4U);
     EXPECT_THROW(session.expect(prior), ConfigError);
   }
-  EXPECT_TRUE(session.settled());
+  EXPECT_TRUE(session.converged());
   EXPECT_EQ(session.current(), 4U);
   EXPECT_EQ(std::count_if(session.trials().begin(), session.trials().end(),
                           [](const Trial& trial) { return trial.state == State::drifted; }),
@@ -218,7 +218,7 @@ TEST(Session, GettingFasterIsADriftToo) {
   Session session(line(41), 24);
   Job{.seconds = [](std::size_t c, int i) { return bowl(at(c)) * (i < 300 ? 1 : 0.7); }}.run(session, 600);
   EXPECT_EQ(session.trials().back().at_iteration >= 300, true);
-  EXPECT_TRUE(session.settled());
+  EXPECT_TRUE(session.converged());
 }
 
 TEST(Session, NoiseIsNoDrift) {
@@ -246,12 +246,12 @@ TEST(Session, WhatWasLearnedIsWhereTheNextOneBegins) {
   Session first(line(41), 0);
   const auto seconds = [](std::size_t c, int) { return bowl(at(c)); };
   Job{.seconds = seconds, .noise = 0.02}.run(first, 300);
-  ASSERT_TRUE(first.settled());
+  ASSERT_TRUE(first.converged());
   SessionOptions options;
   options.learned = first.learned();
   Session second(line(41), 0, options);
   Job{.seconds = seconds, .noise = 0.02, .seed = 2}.run(second, 300);
-  EXPECT_TRUE(second.settled());
+  EXPECT_TRUE(second.converged());
   EXPECT_LE(bowl(at(second.trials().at(1).candidate)), 1.02 * bowl(0.6));
   EXPECT_LE(second.trials().size(), first.trials().size());
   EXPECT_LE(bowl(at(second.current())), 1.02 * bowl(0.6));
@@ -262,7 +262,7 @@ TEST(Session, APriorThatIsRightEndsItSoon) {
   for (std::size_t c = 0; c < 41; ++c) options.tuner.prior.seconds.push_back(0.5 * bowl(at(c)));
   Session session(line(41), 0, options);
   Job{.seconds = [](std::size_t c, int) { return bowl(at(c)); }}.run(session, 100);
-  EXPECT_TRUE(session.settled());
+  EXPECT_TRUE(session.converged());
   EXPECT_EQ(session.trials().at(1).candidate, 24U);
   EXPECT_EQ(session.current(), 24U);
   EXPECT_LE(session.trials().size(), 5U);
@@ -274,7 +274,7 @@ TEST(Session, OtherMethodsWorkAsWell) {
     options.method = method.name;
     Session session(line(41), 3, options);
     Job{.seconds = [](std::size_t c, int) { return bowl(at(c)); }}.run(session, 600);
-    EXPECT_TRUE(session.settled()) << method.name;
+    EXPECT_TRUE(session.converged()) << method.name;
     EXPECT_LE(bowl(at(session.current())), bowl(at(3))) << method.name;
   }
 }
@@ -283,7 +283,7 @@ TEST(Session, OneCandidateHasNothingToTune) {
   const Candidates one{{.name = "all", .values = {1}, .position = {0.5}}};
   Session session(one, 0);
   Job{.seconds = [](std::size_t, int) { return 0.1; }}.run(session, 100);
-  EXPECT_TRUE(session.settled());
+  EXPECT_TRUE(session.converged());
   EXPECT_EQ(session.current(), 0U);
 }
 
@@ -299,7 +299,7 @@ TEST(Session, Refusals) {
 }
 
 TEST(Window, SkipsWhatSettlesAndStopsWhenItKnowsEnough) {
-  Window window({.settle_iterations = 2, .least_iterations = 3, .most_iterations = 10});
+  Window window({.warm_up_iterations = 2, .least_iterations = 3, .most_iterations = 10});
   EXPECT_EQ(window.add(9), Window::State::open);
   EXPECT_EQ(window.add(5), Window::State::open);
   EXPECT_EQ(window.add(1.00), Window::State::open);
@@ -310,7 +310,7 @@ TEST(Window, SkipsWhatSettlesAndStopsWhenItKnowsEnough) {
 }
 
 TEST(Window, AnOutlierDoesNotCount) {
-  Window window({.settle_iterations = 0, .least_iterations = 4, .most_iterations = 10});
+  Window window({.warm_up_iterations = 0, .least_iterations = 4, .most_iterations = 10});
   for (const double seconds : {1.0, 1.02, 50.0, 0.98, 1.0}) window.add(seconds);
   EXPECT_EQ(window.state(), Window::State::enough);
   EXPECT_EQ(window.seconds(), 1);

@@ -22,12 +22,12 @@ struct Expectation {
   [[nodiscard]] double high_seconds() const;  // one standard deviation above `seconds`
 };
 
-// What a session does.
+// Says what a session does.
 enum class State : std::uint8_t {
   baseline,   // measures the candidate that it started with
   trials,     // measures candidates that the tuner suggests
   comparing,  // measures the winner and the start again, side by side, because they are nearly alike
-  settled,    // runs the winner, and watches for drift
+  converged,  // runs the winner, and watches for drift
   drifted     // measures the winner after a drift, before new trials; see Session::expect()
 };
 std::string_view name_of(State state);

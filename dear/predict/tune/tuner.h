@@ -34,8 +34,8 @@ class Tuner {
   [[nodiscard]] virtual std::vector<Expectation> expectations() const { return {}; }
 };
 
-// What is known of every candidate before any is measured: from a simulation, from an earlier run, or from
-// before the network changed.
+// Holds what is known of every candidate before any is measured: from a simulation, from an earlier run, or
+// from before the network changed.
 struct Prior {
   std::vector<double> seconds;  // by candidate; empty: nothing is known
   // The standard deviation that measurements are expected to have from `seconds`, as a part of them. A factor

@@ -26,15 +26,15 @@ Window::Window(const WindowOptions& options, std::optional<double> best_seconds)
 Window::State Window::add(double seconds) {
   if (!std::isfinite(seconds) || !(seconds > 0)) return state_;
   ++iterations_;
-  (iterations_ <= options_.settle_iterations ? settling_ : settled_).push_back(seconds);
+  (iterations_ <= options_.warm_up_iterations ? warm_up_ : measured_).push_back(seconds);
   const bool slow = best_seconds_ && seconds > options_.hopeless_times * *best_seconds_;
   slow_on_end_ = slow ? slow_on_end_ + 1 : 0;
   const std::vector<double> good = counted();
   const auto count = static_cast<int>(good.size());
   if (slow_on_end_ >= 2) {
     state_ = State::hopeless;
-  } else if (static_cast<int>(settled_.size()) >= options_.most_iterations ||
-             (!settled_.empty() && count >= options_.least_iterations &&
+  } else if (static_cast<int>(measured_.size()) >= options_.most_iterations ||
+             (!measured_.empty() && count >= options_.least_iterations &&
               deviation_seconds() <= options_.precision * this->seconds())) {
     state_ = State::enough;
   }
@@ -42,11 +42,11 @@ Window::State Window::add(double seconds) {
 }
 
 std::vector<double> Window::counted() const {
-  if (settled_.empty()) return settling_;
-  const double middle = median(settled_);
-  const double reach = options_.outlier_deviations * std::max(deviation(settled_), kLeastDeviation * middle);
+  if (measured_.empty()) return warm_up_;
+  const double middle = median(measured_);
+  const double reach = options_.outlier_deviations * std::max(deviation(measured_), kLeastDeviation * middle);
   std::vector<double> good;
-  for (const double seconds : settled_)
+  for (const double seconds : measured_)
     if (std::abs(seconds - middle) <= reach) good.push_back(seconds);
   return good;
 }
@@ -58,9 +58,9 @@ double Window::seconds() const {
 
 double Window::least_seconds() const {
   if (iterations_ == 0) return 0;
-  double least = settling_.empty() ? settled_.front() : settling_.front();
-  for (const double seconds : settling_) least = std::min(least, seconds);
-  for (const double seconds : settled_) least = std::min(least, seconds);
+  double least = warm_up_.empty() ? measured_.front() : warm_up_.front();
+  for (const double seconds : warm_up_) least = std::min(least, seconds);
+  for (const double seconds : measured_) least = std::min(least, seconds);
   return least;
 }
 

@@ -11,8 +11,8 @@ namespace dear::tune {
 inline constexpr double kErrorOfMedian = 1.2533;
 
 struct WindowOptions {
-  int settle_iterations = 1;  // the first iterations after a change, which do not count
-  int least_iterations = 3;   // the fewest iterations that count
+  int warm_up_iterations = 1;  // the first iterations after a change, which do not count
+  int least_iterations = 3;    // the fewest iterations that count
   int most_iterations = 10;
   double precision = 0.01;        // the window is enough when its deviation is below this part of the seconds
   double outlier_deviations = 5;  // an iteration so many deviations from the median does not count
@@ -37,8 +37,9 @@ class Window {
   State add(double seconds);
   [[nodiscard]] State state() const { return state_; }
 
-  // Returns the median of the iterations that count. Outliers do not count, nor do settling iterations unless
-  // there are no others. For a hopeless candidate it returns the least time of all; without iterations 0.
+  // Returns the median of the iterations that count. Outliers do not count, nor do those of the warm-up
+  // unless there are no others. For a hopeless candidate it returns the least time of all; without iterations
+  // 0.
   [[nodiscard]] double seconds() const;
   // Return the standard error of seconds() and the standard deviation of one iteration, both from the median
   // of deviations from the median (MAD); 0 when fewer than two iterations count.
@@ -55,8 +56,8 @@ class Window {
   State state_ = State::open;
   int iterations_ = 0;
   int slow_on_end_ = 0;
-  std::vector<double> settling_;
-  std::vector<double> settled_;
+  std::vector<double> warm_up_;
+  std::vector<double> measured_;
 };
 
 }  // namespace dear::tune

@@ -13,7 +13,7 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/schedule/codec/testing/payloads.h"
 
-// What every codec promises; what a codec chooses is tested beside it.
+// These are promises of every codec; what a codec chooses is tested beside it.
 namespace dear::codec::codec_test {
 namespace {
 

@@ -59,8 +59,8 @@ MemoryTraffic traffic_of_scheme(const Compression& compression, int ranks, doubl
 
 MemoryTraffic memory_traffic_of(const Compression& compression, int ranks, double union_density) {
   MemoryTraffic traffic = traffic_of_scheme(compression, ranks, union_density);
-  // As schedule/codec/feedback.h: gradient and residual are read, m is written; the remainder is read and
-  // kept.
+  // It goes as schedule/codec/feedback.h says: gradient and residual are read, m is written; the remainder is
+  // read and kept.
   if (compression.feedback) traffic.encode += 3 + 2;
   if (compression.momentum > 0) traffic.encode += 3;  // gradient and momentum are read, momentum is written
   if (compression.weight_decay > 0) traffic.encode += 1;

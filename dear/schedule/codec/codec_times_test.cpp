@@ -81,7 +81,7 @@ TEST(MeasureCodec, CountsEachPassOnce) {
   }
 }
 
-// That it runs every scheme with what is done before and after; how long is the machine's affair.
+// It runs every scheme with what is done before and after; how long is the machine's affair.
 TEST(MeasureCodec, MeasuresEveryScheme) {
   for (const char* const text :
        {"random-k:0.01", "random-k:0.01,own,ef", "random-block:0.01,ef,momentum=0.9,correction",

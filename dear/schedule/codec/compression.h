@@ -66,7 +66,8 @@ struct Compression {
   std::uint64_t seed = 1;                                      // of what is drawn: the same on every rank
   SketchSpec sketch{.room = 0};                                // training sends values by key
 
-  // As a user writes it: a scheme, its ratio (or rank) after a colon, and options after commas, in any order:
+  // Reads it as a user writes it: a scheme, its ratio (or rank) after a colon, and options after commas, in
+  // any order:
   //   top-k:0.01,ef        random-block:0.01,ef,momentum=0.9,correction,warmup=200     fp16    low-rank:4,ef
   //   random-k:0.1,own,scope=bucket,unbiased,decay=1e-4,momentum=0.9,nesterov,seed=7
   //   low-rank:2,ef,dense-below=4096,dense=*bias;*norm*

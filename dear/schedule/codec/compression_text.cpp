@@ -108,7 +108,7 @@ std::string not_of_scheme(const OptionRow& row, Scheme scheme) {
                      std::has_single_bit(row.schemes) ? "has" : "have");
 }
 
-// What excludes what, beside what a scheme has.
+// Says what excludes what, beside what a scheme has.
 struct Exclusion {
   bool (*broken)(const Compression&);
   std::string_view fault;

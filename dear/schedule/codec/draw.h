@@ -25,7 +25,7 @@ class Draw {
   // Returns a number in [-1, 1), a multiple of 2^-23.
   float uniform();
 
-  // As below(limit), for a limit whose unfair() is known.
+  // Does as below(limit), for a limit whose unfair() is known.
   std::uint32_t below(std::uint64_t limit, std::uint32_t unfair) {
     std::uint64_t product = (next() >> 32) * limit;
     while (static_cast<std::uint32_t>(product) < unfair) product = (next() >> 32) * limit;

@@ -14,7 +14,7 @@ namespace {
 
 enum class Kind : std::uint8_t { none, plain, nesterov };
 
-// What combine() reads and writes; what its form does not use is not there.
+// Holds what combine() reads and writes; what its form does not use is not there.
 struct Vectors {
   float* gradients;
   const float* parameters;

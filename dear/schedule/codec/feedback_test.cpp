@@ -29,7 +29,7 @@ Floats any_floats(std::mt19937_64& random, std::size_t size) {
   return values;
 }
 
-// What top-k takes of a vector: ones where coordinates travel.
+// Returns what top-k takes of a vector: ones where coordinates travel.
 std::vector<bool> top(const Floats& values, std::size_t k) {
   std::vector<std::size_t> order(values.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;

@@ -18,8 +18,8 @@ struct Collected {
 // collect() looks at so many values at a time, and stops where they might not fit any more.
 constexpr std::int64_t kCollectedTogether = 32;
 
-// Of a matrix M of so many rows and columns, row by row, and its factors P (rows x rank) and Q (columns x
-// rank), column by column.
+// Tells the sizes of a matrix M, row by row, and of its factors P (rows x rank) and Q (columns x rank),
+// column by column.
 struct Factored {
   std::int64_t rows, columns, rank;
 };

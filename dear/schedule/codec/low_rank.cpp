@@ -34,7 +34,7 @@ void divide(float* vector, std::int64_t rows, double by) {
   for (std::int64_t i = 0; i < rows; ++i) vector[i] = static_cast<float>(static_cast<double>(vector[i]) / by);
 }
 
-// What is left of a column after projection, relative to it, that is more than rounding.
+// So much is left of a column after projection, relative to it, that is more than rounding.
 constexpr double kIndependent = 1e-5;
 
 }  // namespace

@@ -111,7 +111,7 @@ class Sketch {
   // Each key's group in the union, and the number of keys in each group.
   std::vector<std::uint16_t> group_of_;
   std::vector<std::int64_t> count_;
-  // Of peel(): rows of each key of the owner, group after group.
+  // They serve peel(): rows of each key of the owner, group after group.
   std::vector<PackedRows> rows_of_;
   PeelingMemory memory_;
 };

@@ -24,7 +24,7 @@ double rows_for(double room, double keys, bool alone) {
   return std::max(room_for(room, keys) * keys, unlucky);
 }
 
-// Of a filter with `load` keys for each line. The number of keys in a line follows Poisson's law.
+// Is of a filter with `load` keys for each line. The number of keys in a line follows Poisson's law.
 double false_positives_at(double load, int bits) {
   double probability = std::exp(-load), rate = 0;
   for (int keys = 0; keys < 40 + 4 * load; ++keys) {
@@ -76,7 +76,7 @@ void make_rows(SketchShape& shape, double room, double candidates) {
   shape.range = std::clamp<std::int64_t>(static_cast<std::int64_t>(std::ceil(rows / 3)), 1, kMostRange);
 }
 
-// Of an index, and of rows or of the blocks of so many candidates.
+// Returns the bytes of an index, and of rows or of the blocks of so many candidates.
 double bytes_of(const SketchShape& shape, double candidates, DType rows) {
   const double values =
       shape.range > 0 ? static_cast<double>(shape.values()) : candidates * static_cast<double>(shape.block);

@@ -63,7 +63,7 @@ inline constexpr std::array<std::int64_t, 4> kBlocks = {1, 4, 16, 64};
 // For each of them, how many keys would have an element that is not zero. Of the sum of all ranks' gradients,
 // so that all ranks count the same.
 std::array<std::int64_t, 4> count_keys(std::span<const float> values);
-// That with the fewest bytes.
+// Returns that with the fewest bytes.
 std::int64_t choose_block(const SketchSpec& spec, std::int64_t elements, int ranks,
                           const std::array<std::int64_t, 4>& keys);
 

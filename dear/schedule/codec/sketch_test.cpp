@@ -26,7 +26,7 @@ using ::testing::IsEmpty;
 
 std::size_t size(std::int64_t count) { return static_cast<std::size_t>(count); }
 
-// What ranks send, combined as collectives do it.
+// Returns what ranks send, combined as collectives do it.
 template <typename T>
 struct Sent {
   std::vector<std::uint64_t> index;

@@ -15,8 +15,8 @@ std::uint32_t order_of(const Coordinate& coordinate) {
   return codec::order_of(std::bit_cast<std::uint32_t>(coordinate.value));
 }
 
-// What separates the largest from the others: they have a higher order, or are among the first `ties` of
-// this.
+// Holds what separates the largest from the others: they have a higher order, or are among the first `ties`
+// of this.
 struct Border {
   std::uint32_t order = 0;
   std::int64_t ties = 0;

@@ -96,7 +96,7 @@ class Conductor : private GraphConductor {
     return iteration_.load(std::memory_order_relaxed);
   }  // commits so far
 
-  // What the program waits for. Put into words only for who reads a record or an error.
+  // Says what the program waits for. Put into words only for who reads a record or an error.
   struct Awaited {
     const char* what;
     std::uint32_t number;

@@ -120,7 +120,7 @@ TEST(Conductor, TellsWhichReductionsWaitForTheCommit) {
   EXPECT_EQ(buckets, (std::vector<BucketId>{1, 0}));
 }
 
-// Of two layers, forward 1 and backward 2 each: the gather of bucket 1 goes between the reduce-scatters,
+// It has two layers, forward 1 and backward 2 each: the gather of bucket 1 goes between the reduce-scatters,
 // from 2.1 to 4.
 const cost::CollectiveTimes kGatherUnderBackward = {.reduce_scatter = [](std::int64_t) { return 0.1; },
                                                     .all_gather = [](std::int64_t) { return 1.9; }};
@@ -161,8 +161,8 @@ TEST(Conductor, DearEagerGathersUnderBackward) {
                              "reduce-scatter of gradients, bucket 0", "all-gather of parameters, bucket 0"));
 }
 
-// Of 64 bytes each, in two chunks. Whichever step ends first: a bucket's gradients are free with the last of
-// its updates, its parameters whole with the last of its gathers, and neither before the commit.
+// They have 64 bytes each, in two chunks. Whichever step ends first: a bucket's gradients are free with the
+// last of its updates, its parameters whole with the last of its gathers, and neither before the commit.
 TEST(Conductor, ABucketInPiecesIsWholeWithItsLastPiece) {
   std::mt19937 random(5);
   HandRun run("dear-eager", 2, {}, {}, 32);
@@ -392,7 +392,8 @@ TEST(Conductor, AFailureStopsEverythingAndReachesEveryCall) {
   EXPECT_EQ(run.conductor.iteration(), 0);
 }
 
-// As on streams. What it runs may be code of a user, which waits for a thread that asks the conductor.
+// It ends as on streams. What it runs may be code of a user, which waits for a thread that asks the
+// conductor.
 class ExecutorThatEndsAtStart : public LaneExecutor {
  public:
   Started start(Instance /*which*/, const Step& step) override {

@@ -63,8 +63,8 @@ double seconds_of(const EagerOrder& order, const std::vector<TimedChunk>& chunks
 // The seconds of the best order that is found without branching, in a tenth of the time.
 double quick_eager_seconds(const std::vector<TimedChunk>& chunks, double compute_seconds);
 
-// What no order of these chunks goes below, even if transfers could be interrupted: the largest, over every
-// set of transfers, of the earliest head in it, the sum of the set, and the shortest tail behind it
+// Returns what no order of these chunks goes below, even if transfers could be interrupted: the largest, over
+// every set of transfers, of the earliest head in it, the sum of the set, and the shortest tail behind it
 // (Jackson's preemptive schedule, which attains it); or all computation. Two of these sets say where the time
 // goes when it is more than max(f + b, r):
 //   the two halves of the first chunk   f + b + scatter + update + gather: nothing hides them

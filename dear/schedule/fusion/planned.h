@@ -6,7 +6,7 @@
 
 namespace dear {
 
-// Which computation the collectives of a bucket overlap with.
+// Says which computation the collectives of a bucket overlap with.
 enum class Overlap : std::uint8_t {
   all_reduce,  // its all-reduce under the rest of backward
   decoupled,   // its reduce-scatter under the rest of backward, its all-gather under the next forward
@@ -37,9 +37,9 @@ Grouping group_planned(const Workload& workload, const cost::CollectiveTimes& ti
 double recursive_iteration_seconds(const Workload& workload, const Grouping& grouping,
                                    const cost::CollectiveTimes& times, Overlap overlap);
 
-// What no buckets and no order of their halves go below, for times of collectives that grow ever more slowly
-// with bytes: least_seconds() of a chunk for each layer, where each byte takes what one more takes in the
-// largest collective, and one layer, the worst for it, takes what it takes by itself; whatever bucket it
+// Returns what no buckets and no order of their halves go below, for times of collectives that grow ever more
+// slowly with bytes: least_seconds() of a chunk for each layer, where each byte takes what one more takes in
+// the largest collective, and one layer, the worst for it, takes what it takes by itself; whatever bucket it
 // travels in, that one has a start-up. It is max(f + b, r) and what nothing can hide: the first layer's
 // halves after the backward and before the forward, the backward before the first bytes that count, the
 // forward after the last.

@@ -147,7 +147,7 @@ TEST(Planned, NothingToGroup) {
   }
 }
 
-// As many layers as DenseNet-201 has.
+// It has as many layers as DenseNet-201 has.
 TEST(Planned, HundredsOfLayers) {
   std::mt19937 random(9);
   const Workload workload = random_layers(random, 402);

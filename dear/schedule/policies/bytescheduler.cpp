@@ -10,9 +10,9 @@
 namespace dear {
 namespace {
 
-// As in the implementation, which counts elements of four bytes: the size of the partitions that tensors are
-// cut into, and the most bytes that are on their way at once. Nothing more urgent overtakes what is on its
-// way.
+// It cuts as the implementation does, which counts elements of four bytes: the size of the partitions that
+// tensors are cut into, and the most bytes that are on their way at once. Nothing more urgent overtakes what
+// is on its way.
 constexpr std::int64_t kPartitionBytes = 4'000'000;
 constexpr std::int64_t kCreditBytes = 16'000'000;
 

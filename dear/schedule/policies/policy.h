@@ -52,7 +52,7 @@ struct Policy {
 
 const std::vector<Policy>& policies();             // the one table
 const Policy& find_policy(std::string_view name);  // ConfigError naming those there are
-// As find_policy(); ConfigError also for a policy that can only be simulated.
+// Finds as find_policy() does; ConfigError also for a policy that can only be simulated.
 const Policy& find_training_policy(std::string_view name);
 std::vector<Policy> training_policies();
 

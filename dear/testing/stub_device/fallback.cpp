@@ -38,7 +38,7 @@ constexpr std::array<std::string_view, 11> kShapedByValues = {"aten::nonzero",
                                                               "aten::repeat_interleave",
                                                               "aten::histc"};
 
-// What becomes of a tensor among the arguments.
+// Says what becomes of a tensor among the arguments.
 template <typename Change>
 c10::IValue changed(const c10::IValue& value, const Change& change) {
   if (value.isTensor()) return change(value.toTensor());

@@ -15,7 +15,7 @@ inline constexpr auto kType = c10::DeviceType::PrivateUse1;
 // Tells PyTorch of the device: its memory, its streams and events, its generators of random numbers.
 void register_guard();
 
-// That of this thread.
+// Returns that of this thread.
 [[nodiscard]] c10::Stream current_stream(c10::Device device);
 
 }  // namespace dear::stub_device

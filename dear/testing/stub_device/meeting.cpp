@@ -58,7 +58,7 @@ void check(const std::vector<Part*>& parts) {
 void carry_out(const std::vector<Part*>& parts) {
   check(parts);
   const std::size_t ranks = parts.size();
-  // What every output becomes, before any is written: outputs may lie in inputs.
+  // Computes what every output becomes, before any is written: outputs may lie in inputs.
   std::vector<std::vector<at::Tensor>> results(ranks);
   const auto inputs_at = [&](std::size_t place) {
     std::vector<at::Tensor> sources;

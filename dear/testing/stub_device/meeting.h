@@ -18,9 +18,9 @@ namespace dear::stub_device {
 enum class Movement { all_gather, all_reduce, all_to_all, barrier, broadcast, reduce_scatter };
 [[nodiscard]] const char* name_of(Movement movement);
 
-// What one rank brings to a collective: tensors of the CPU on the memory of the device. Inputs are a rank's
-// part (all else) or its part for each rank (reduce-scatter, all-to-all); outputs one, or that of each rank
-// (all-gather, all-to-all). Outputs may lie in inputs.
+// Holds what one rank brings to a collective: tensors of the CPU on the memory of the device. Inputs are a
+// rank's part (all else) or its part for each rank (reduce-scatter, all-to-all); outputs one, or that of each
+// rank (all-gather, all-to-all). Outputs may lie in inputs.
 struct Part {
   Movement movement;
   std::vector<at::Tensor> inputs, outputs;
@@ -28,7 +28,7 @@ struct Part {
   int root = 0;
 };
 
-// What brings the parts of ranks together. Every rank makes the same calls in the same order. Contributions
+// Brings the parts of ranks together. Every rank makes the same calls in the same order. Contributions
 // are added in the order of ranks; halves in fp32, rounded once; an average is the sum, divided.
 class Exchange {
  public:

@@ -15,7 +15,7 @@ namespace {
 
 using ::c10d::OpType;
 
-// What ran on a stream of the group's own.
+// Holds what ran on a stream of the group's own.
 class StubWork final : public ::c10d::Work {
  public:
   StubWork(int rank, OpType type, std::vector<at::Tensor> tensors, std::vector<at::Tensor> outputs,

@@ -31,7 +31,7 @@ class Streams : public ::testing::Test {
   const c10::Stream current_ = impl_.getStream(device_);
   const c10::Stream side_ = impl_.getStreamFromGlobalPool(device_);
 
-  // What the memory holds now, whoever wrote it; counts no wait.
+  // Returns what the memory holds now, whoever wrote it; counts no wait.
   static std::vector<float> now(const at::Tensor& tensor) {
     const float* const first = tensor.const_data_ptr<float>();
     return {first, first + tensor.numel()};

@@ -100,10 +100,10 @@ void settle();
 // Returns when every stream has run all it has. Throws what ended the device.
 void finish();
 
-// As finish(), but what ended the device is forgotten, and so are delays and the record.
+// Does as finish(), but what ended the device is forgotten, and so are delays and the record.
 void reset();
 
-// What ran where.
+// Says what ran where.
 struct Ran {
   c10::DeviceIndex device;
   c10::StreamId stream;

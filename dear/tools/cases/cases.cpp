@@ -27,8 +27,9 @@ Cluster cluster_of_one_job(const Cluster& cluster, int jobs) {
 
 CaseOptions find_options(const CaseNames& names, sim::EvaluateOptions evaluate) {
   CaseOptions options{.policies = {},
-                      .fusion = names.buckets ? plan::FusionChoice(Fusion(*names.buckets))
-                                              : plan::FusionChoice::parse(names.fusion),
+                      .fusion = names.buckets ? FusionChoice{.kind = FusionChoice::Kind::given,
+                                                             .fusion = Fusion(*names.buckets)}
+                                              : FusionChoice::of_simulation(names.fusion),
                       .evaluate = std::move(evaluate),
                       .times = {.algorithm = names.algorithm},
                       .compressions = Compressions(names.compression)};

@@ -6,9 +6,9 @@
 
 #include "dear/base/trace/trace.h"
 #include "dear/platform/cost/cluster_times.h"
-#include "dear/predict/plan/fusion_choice.h"
 #include "dear/predict/sim/evaluate.h"
 #include "dear/schedule/fusion/grouping.h"
+#include "dear/schedule/policies/fusion_choice.h"
 #include "dear/schedule/policies/policy.h"
 #include "dear/tools/cases/compression_choice.h"
 #include "dear/tools/cases/scenario.h"
@@ -17,7 +17,7 @@ namespace dear::cases {
 
 struct CaseOptions {
   std::vector<const Policy*> policies;
-  plan::FusionChoice fusion;
+  FusionChoice fusion{.kind = FusionChoice::Kind::usual};
   sim::EvaluateOptions evaluate;
   cost::ClusterTimesOptions times;
   Compressions compressions{};  // each of them, after the policy without

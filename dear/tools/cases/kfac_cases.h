@@ -25,7 +25,7 @@ bool is_kfac(std::string_view policy);
 // Returns `policy`, the name of a policy for plain gradients. ConfigError for a policy of K-FAC, and for a
 // name that there is not: it names the policies of K-FAC and what takes them.
 std::string_view plain_policy(std::string_view policy);
-// As KfacNames has them: "rule", "planned".
+// They are as KfacNames has them: "rule", "planned".
 std::string name_of(methods::kfac::FusionRule fusion);
 std::string name_of(methods::kfac::PlacementRule placement);
 

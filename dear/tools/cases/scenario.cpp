@@ -50,7 +50,7 @@ void refuse_options_of_names(const std::string& what, const ModelOptions& option
         "{} has times that are fixed: device, batch, size and dtype are for models by name", what));
 }
 
-// Of a device in the table; 0 for any other.
+// Is of a device in the table; 0 for any other.
 std::int64_t memory_of(std::string_view device) {
   const auto& all = zoo::devices();
   const auto found =

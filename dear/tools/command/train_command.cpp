@@ -333,7 +333,7 @@ void add_train_command(CLI::App& app) {
 
 void add_tune_training(CLI::App& tune) {
   CLI::App* const command = tune.add_subcommand(
-      "training", "Tune the job of dear train, while it trains; ends when it has settled");
+      "training", "Tune the job of dear train, while it trains; ends when it has converged");
   const auto options = std::make_shared<TrainOptions>();
   options->command = "dear tune training";
   options->job.tune = true;

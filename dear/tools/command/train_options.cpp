@@ -78,7 +78,7 @@ void choose_policies(const TrainOptions& options, TrainSettings& settings) {
   if (!options.schedule) {
     settings.policies = checked_policies(options);
     if (options.fusion)
-      settings.buckets = parse_option("--fusion", [&] { return BucketRule::parse(*options.fusion); });
+      settings.buckets = parse_option("--fusion", [&] { return FusionChoice::of_training(*options.fusion); });
     return;
   }
   if (options.policy || options.compare || options.fusion) {
@@ -89,7 +89,7 @@ void choose_policies(const TrainOptions& options, TrainSettings& settings) {
   parse_option(fmt::format("--schedule: {}", *options.schedule),
                [&] { return find_training_policy(file.policy).name; });
   settings.policies = {file.policy};
-  settings.buckets = {.kind = BucketRule::Kind::given, .fusion = Fusion(std::move(file.buckets))};
+  settings.buckets = {.kind = FusionChoice::Kind::given, .fusion = Fusion(std::move(file.buckets))};
 }
 
 // Chooses how the gradients of each run travel: one compression for all policies, or one policy with several.
@@ -292,7 +292,7 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
   settings.tuning_plot = checked_picture_path("--plot", options.tuning_plot);
   settings.tuned_schedule = checked_output_path("--schedule", options.tuned_schedule);
   settings.tuning_cache = checked_output_path("--tuning-cache", options.tuning_cache);
-  if (!settings.tuning_cache.empty() && settings.buckets.kind != BucketRule::Kind::tuned)
+  if (!settings.tuning_cache.empty() && settings.buckets.kind != FusionChoice::Kind::tuned)
     throw ConfigError(
         fmt::format("--tuning-cache is for buckets that are tuned, and these are not: leave it, or {}, out",
                     options.schedule ? "--schedule" : "--fusion"));

@@ -57,7 +57,7 @@ std::string buckets_line(const train_command::TuningReport& tuning) {
   const std::size_t count = tuning.sizes.groupings[tuning.choice].size();
   return fmt::format("buckets: {} ({} bucket{}), of {} kinds tried{}{}\n",
                      tuning.sizes.candidates[tuning.choice].name, count, count == 1 ? "" : "s", tried.size(),
-                     tuning.settled ? "" : "; tuning had not settled",
+                     tuning.settled ? "" : "; tuning had not converged",
                      tuning.remark.empty() ? "" : "; what was learned is not kept: " + tuning.remark);
 }
 

@@ -9,7 +9,7 @@ namespace dear::launch {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-// What the ranks of one job on this host share.
+// Holds what the ranks of one job on this host share.
 struct Job {
   int ranks = 1;
   std::uint16_t master_port = 0;  // free on this host at the time of asking

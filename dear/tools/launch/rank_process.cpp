@@ -27,7 +27,8 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
   return pointers;
 }
 
-// What the child needs, made before the fork: after the fork it calls only what is safe in a signal handler.
+// Holds what the child needs, made before the fork: after the fork it calls only what is safe in a signal
+// handler.
 struct Start {
   const Keeper& keeper;
   std::vector<char*> arguments;

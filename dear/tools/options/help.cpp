@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kColumn = 30;  // where descriptions begin
 
-// What CLI11 appends to the name of a type for a check: "N:INT in [1 - 8]", "NAME:{sgd,kfac}".
+// This is what CLI11 appends to the name of a type for a check: "N:INT in [1 - 8]", "NAME:{sgd,kfac}".
 struct Type {
   std::string value, limits, choices;
 };

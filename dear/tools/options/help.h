@@ -6,7 +6,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 
-// What `--help` prints: as wide as the terminal, with what a value must be, and the default, in words.
+// Writes what `--help` prints: as wide as the terminal, with what a value must be, and the default, in words.
 namespace dear::cli {
 
 // An option as help, the manual page and completion say it.

@@ -6,7 +6,7 @@
 
 #include "dear/tools/options/help.h"
 
-// What the commands and options of `dear` are, for others than `--help`: a manual page, and shells that
+// Tells what the commands and options of `dear` are, for others than `--help`: a manual page, and shells that
 // complete words.
 namespace dear::cli {
 

@@ -12,7 +12,7 @@
 namespace dear {
 namespace {
 
-// What every rank must replay alike.
+// Holds what every rank must replay alike.
 struct AgreedGraph {
   std::uint64_t digest;
   std::int64_t iterations;

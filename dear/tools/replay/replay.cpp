@@ -119,7 +119,7 @@ std::vector<bool> in_turns(const Schedule& schedule, bool codec_shares_compute) 
   return in_turns;
 }
 
-// What every rank must replay alike.
+// Holds what every rank must replay alike.
 struct Agreed {
   std::uint64_t schedule;  // its digest
   std::int64_t iterations;

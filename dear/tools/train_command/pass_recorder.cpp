@@ -10,7 +10,7 @@
 namespace dear::train_command {
 namespace pass_recorder {
 
-// What flops and transfers are counted from.
+// Flops and transfers are counted from this.
 struct Shape {
   std::vector<std::int64_t> sizes;
   double elements = 0;
@@ -218,7 +218,7 @@ void PassRecorder::end(const at::RecordFunction& function, Operator& mine) {
     moved = kernels_.back().kernel.moved;
   } else if (!outputs.empty() && (!views || name.ends_with("_")) && !has(name, "empty") &&
              !has(name, "detach")) {
-    // What it moves beyond what those move that it calls; of a mere call of another there is nothing.
+    // Counts what it moves beyond what those move that it calls; of a mere call of another there is nothing.
     moved = elements_of(mine.inputs) + elements_of(outputs);
     const double own = moved - mine.moved;
     if (own > kOfItsOwn * moved) add({.kind = zoo::Kind::memory, .flops = 0, .moved = own});

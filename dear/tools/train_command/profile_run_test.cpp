@@ -173,7 +173,7 @@ TEST(Profile, CountsConvolutions) {
                    2.0 * 2 * (2 * 4 * 8 * 8) * 27);
 }
 
-// What is there after the forward pass: at least what each product and each rectifier made.
+// This is there after the forward pass: at least what each product and each rectifier made.
 TEST(Profile, MeasuresWhatForwardKeeps) {
   std::int64_t kept = 0;
   for (const Layer& layer : workload_of(write_chain(), {"8x16"}).layers) {

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <utility>
 
-#include "dear/predict/plan/fusion_choice.h"
 #include "dear/predict/sim/evaluate.h"
 #include "dear/predict/tune/observations.h"
+#include "dear/schedule/policies/fusion_choice.h"
 
 namespace dear::train_command {
 void misjudge(Workload& workload, Cluster& cluster, double error, tune::Draws& draws) {
@@ -52,8 +52,8 @@ TuningReport tune_simulated(const Workload& workload, const Cluster& cluster,
                       .sizes = size_candidates(workload)};
   if (options.planned)
     add_grouping(report.sizes, "planned",
-                 plan::FusionChoice::parse("planned").resolve(*options.policy, workload,
-                                                              cost::times_on(cluster, options.times)));
+                 FusionChoice::of_simulation("planned").resolve(*options.policy, workload,
+                                                                cost::times_on(cluster, options.times)));
   report.true_seconds = simulated_seconds(report.sizes, *options.policy, workload, cluster, options.times);
   tune::TunerOptions tuner_options{.trials = options.trials, .seed = options.seed};
   tune::Draws draws(options.seed);

@@ -31,9 +31,9 @@ struct SimulatedTuningOptions {
 TuningReport tune_simulated(const Workload& workload, const Cluster& cluster,
                             const SimulatedTuningOptions& options);
 
-// What a job and its cluster look like to somebody who measured them badly: each start-up time and each time
-// a byte is off by a factor between 1 / (1 + error) and 1 + error, all layers together by another, and each
-// layer's forward and backward by others.
+// Says what a job and its cluster look like to somebody who measured them badly: each start-up time and each
+// time a byte is off by a factor between 1 / (1 + error) and 1 + error, all layers together by another, and
+// each layer's forward and backward by others.
 void misjudge(Workload& workload, Cluster& cluster, double error, tune::Draws& draws);
 
 // The simulated seconds of an iteration for each candidate, in closed form.

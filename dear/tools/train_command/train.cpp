@@ -26,7 +26,7 @@ void train_one(const TrainSettings& settings, const Recording& recording, const 
                      .compression = settings.compressions.front(),
                      .record_trace = recording.traces || recording.profile,
                      .sample = settings.sample,
-                     .until_settled = settings.job.tune,
+                     .until_converged = settings.job.tune,
                      .say = say};
   const std::unique_ptr<TrainingJob> job = starter(settings, corpus, group)(run);
   const double begin = now_seconds();
@@ -64,7 +64,7 @@ void record_compared(const TrainSettings& settings, const Recording& recording, 
     if (named_again || (!last && !recording.traces)) continue;
     TrainSettings shorter = settings;
     shorter.job.steps = std::min(settings.job.steps, kRecordedSteps);
-    if (run.buckets) shorter.buckets = {.kind = BucketRule::Kind::given, .fusion = Fusion(*run.buckets)};
+    if (run.buckets) shorter.buckets = {.kind = FusionChoice::Kind::given, .fusion = Fusion(*run.buckets)};
     const std::unique_ptr<TrainingJob> job = starter(shorter, corpus, group)(
         {.policy = run.policy,
          .compression = settings.compressions[static_cast<std::size_t>(one - runs.begin())],

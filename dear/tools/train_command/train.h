@@ -22,7 +22,7 @@ namespace dear::train_command {
 using TrainListener =
     std::function<void(const std::string& label, std::int64_t done, double loss, double seconds)>;
 
-// What a rank records besides its results.
+// Says what a rank records besides its results.
 struct Recording {
   bool traces = false;   // of every policy
   bool profile = false;  // of the last policy

@@ -278,7 +278,7 @@ void Job::advance(std::int64_t steps, const StepListener& listener) {
     iteration_seconds_.push_back(now - std::exchange(previous, now));
     exposed_seconds_.push_back(waited - std::exchange(exposed_before, waited));
     if (listener) listener(static_cast<std::int64_t>(losses_.size()), losses_.back());
-    if (run_.until_settled && parallel_.tuning() && parallel_.tuning()->settled) break;
+    if (run_.until_converged && parallel_.tuning() && parallel_.tuning()->settled) break;
     if (checkpoints_ && steps_taken() % settings_.saving.every == 0) save(steps_taken());
     if (!run_.counted.empty() || !stop_->requested()) continue;
     if (checkpoints_ && run_.say && group_.rank() == 0)
@@ -341,7 +341,7 @@ TrainResult Job::end() {
                              : settings_.grid && settings_.grid->modelled ? settings_.grid->cluster->name
                                                                           : "the real network";
   }
-  if (settings_.buckets.kind != BucketRule::Kind::given && group_.size() > 1)
+  if (settings_.buckets.kind != FusionChoice::Kind::given && group_.size() > 1)
     result.buckets = names_in(parallel_.workload(), parallel_.grouping());
   result.characters_per_second =
       static_cast<double>(settings_.characters_per_step()) / result.times.iteration_seconds.median;

@@ -17,16 +17,13 @@ namespace dear::train_command {
 // Called after each step with the steps that this policy has done and this rank's loss.
 using StepListener = std::function<void(std::int64_t done, double loss)>;
 
-// Is told, on rank 0, one sentence.
-using Say = std::function<void(const std::string& sentence)>;
-
 // One policy of a training job.
 struct TrainRun {
   std::string policy;
   std::optional<Compression> compression{};
   bool record_trace = false;     // fills TrainResult::trace and TrainResult::profile
   std::int64_t sample = 0;       // characters to generate at the end
-  bool until_settled = false;    // ends early, when tuning has settled
+  bool until_converged = false;  // ends early, when tuning has converged
   Say say{};                     // of checkpoints
   std::vector<Range> counted{};  // steps that TrainResult::times are of; none: counted_of_run()
 };
@@ -40,7 +37,7 @@ class TrainingJob {
   TrainingJob(const TrainingJob&) = delete;
   TrainingJob& operator=(const TrainingJob&) = delete;
 
-  // Takes the next `steps` steps, or fewer with `until_settled`, where checkpoints before them count, and
+  // Takes the next `steps` steps, or fewer with `until_converged`, where checkpoints before them count, and
   // where a signal ends it that is not one of several turns: SIGINT, or SIGTERM where the settings save.
   // Then the last is saved. Afterwards the parameters are whole
   // and nothing of this job is on the network: the group may serve another job until the next advance().

@@ -9,7 +9,7 @@
 #include "dear/comm/backends/init.h"
 #include "dear/platform/cluster/network.h"
 #include "dear/schedule/codec/compression.h"
-#include "dear/schedule/fusion/bucket_rule.h"
+#include "dear/schedule/policies/fusion_choice.h"
 
 namespace dear::train_command {
 
@@ -26,7 +26,7 @@ struct GptJob {
   std::int64_t heads = 4;
   std::int64_t context = 64;
   std::uint64_t seed = 1;
-  bool tune = false;  // the job ends when tuning has settled, and reports its trials
+  bool tune = false;  // the job ends when tuning has converged, and reports its trials
 };
 
 // K-FAC before the optimiser of a job, as options name it; see train/kfac/kfac.h.
@@ -60,7 +60,7 @@ struct TrainSettings {
   // How gradients travel, by run: one for each policy; none for dense ones. What a comparison is of.
   std::vector<std::optional<Compression>> compressions;
   bool compares_compressions = false;
-  BucketRule buckets;
+  FusionChoice buckets;
   std::string tuning_cache;          // a file; "" for none
   std::string metrics;               // a file that lines of each step are appended to; "" for none
   std::optional<Network> network;    // modelled; else the real one

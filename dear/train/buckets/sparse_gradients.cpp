@@ -1,20 +1,17 @@
 #include "dear/train/buckets/sparse_gradients.h"
 
-#include <iostream>
 #include <utility>
 
 #include <fmt/format.h>
 
 namespace dear::buckets {
 
-SparseGradients::SparseGradients(int rank, std::function<void(const std::string&)> say)
-    : rank_(rank), say_(std::move(say)) {}
+SparseGradients::SparseGradients(int rank, Say say) : rank_(rank), say_(std::move(say)) {}
 
 void SparseGradients::say_once(const std::string& parameter, const std::string& sentence) {
   const std::lock_guard lock(mutex_);
   if (rank_ != 0 || !said_.insert(parameter).second) return;
-  const std::string whole = fmt::format("the gradient of '{}' comes sparse, and {}", parameter, sentence);
-  say_ ? say_(whole) : static_cast<void>(std::cerr << fmt::format("dear: {}\n", whole));
+  tell(say_, fmt::format("the gradient of '{}' comes sparse, and {}", parameter, sentence));
 }
 
 void SparseGradients::chosen(const std::string& parameter, std::int64_t rows,

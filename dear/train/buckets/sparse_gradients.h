@@ -2,11 +2,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <mutex>
 #include <set>
 #include <string>
 
+#include "dear/base/vocabulary/say.h"
 #include "dear/train/buckets/sparse_bucket.h"
 
 namespace dear::buckets {
@@ -16,7 +16,7 @@ namespace dear::buckets {
 class SparseGradients {
  public:
   // `say` is told the sentences; without one they go to standard error.
-  SparseGradients(int rank, std::function<void(const std::string& sentence)> say);
+  SparseGradients(int rank, Say say);
 
   void chosen(const std::string& parameter, std::int64_t rows, const SparseBucket::Choice& choice);
   // It will never travel as rows.
@@ -29,7 +29,7 @@ class SparseGradients {
   void say_once(const std::string& parameter, const std::string& sentence);
 
   const int rank_;
-  const std::function<void(const std::string& sentence)> say_;
+  const Say say_;
   std::mutex mutex_;
   std::set<std::string> said_;  // parameters
   std::atomic<std::int64_t> as_rows_ = 0, made_dense_ = 0;

@@ -10,6 +10,8 @@
 
 #include <torch/types.h>
 
+#include "dear/base/vocabulary/say.h"
+
 namespace dear {
 
 class DataParallel;
@@ -37,7 +39,7 @@ struct CheckpointOptions {
   RandomState random = RandomState::of_each_rank;
   std::vector<CheckpointPart> parts{};  // put back last; one that the file does not have is said
   // Is told, on rank 0, one sentence about what was not put back or not used.
-  std::function<void(const std::string& sentence)> say{};
+  Say say{};
 };
 
 // Saves all that training needs to go on into one file: parameters, buffers, the optimiser's state and

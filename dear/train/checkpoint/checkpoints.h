@@ -1,12 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "dear/base/vocabulary/say.h"
 #include "dear/train/checkpoint/checkpoint.h"
 
 namespace dear {
@@ -25,8 +25,8 @@ struct CheckpointsOptions {
   // of it, or, in shards, each rank for its shard.
   bool asynchronous = false;
   RandomState random = RandomState::of_each_rank;
-  std::vector<CheckpointPart> parts{};                     // see CheckpointOptions
-  std::function<void(const std::string& sentence)> say{};  // see CheckpointOptions
+  std::vector<CheckpointPart> parts{};  // see CheckpointOptions
+  Say say{};                            // see CheckpointOptions
 };
 
 // A folder with a checkpoint for each step at which training was saved.

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "dear/base/vocabulary/say.h"
 #include "dear/schedule/codec/compression.h"
 #include "dear/train/data_parallel/bucket_choice.h"
 #include "dear/train/model/buffer_sync.h"
@@ -90,7 +91,7 @@ struct DataParallelOptions {
   // Is told, on rank 0, why the program's optimiser updates the parameters, and once of each parameter whose
   // gradient came sparse in the first step how it travels; without it the sentence goes to standard error.
   // From a thread of the group's.
-  std::function<void(const std::string& sentence)> say{};
+  Say say{};
   // For a model on a device with streams, such as a GPU: its collectives
   // (train/streams/stream_collectives.h), over the ranks of the group, which tell each other the rest in
   // memory of the hosts. Collectives and updates are enqueued on a stream of the device, and the host waits

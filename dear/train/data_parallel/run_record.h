@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dear/base/trace/trace.h"
+#include "dear/base/vocabulary/say.h"
 #include "dear/train/autograd/layer_clock.h"
 #include "dear/train/buckets/sparse_gradients.h"
 #include "dear/train/data_parallel/data_parallel.h"
@@ -20,8 +21,7 @@ namespace dear::train {
 // method. For the program's thread.
 class RunRecord {
  public:
-  RunRecord(int rank, std::function<void(const std::string& sentence)> say)
-      : rank_(rank), sparse_(rank, std::move(say)) {}
+  RunRecord(int rank, Say say) : rank_(rank), sparse_(rank, std::move(say)) {}
   [[nodiscard]] autograd::LayerClock& clock() { return clock_; }
   [[nodiscard]] buckets::SparseGradients& sparse() { return sparse_; }
 

@@ -1,12 +1,12 @@
 #include "dear/train/data_parallel/trainer.h"
 
-#include <iostream>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/say.h"
 #include "dear/comm/agreement/control_plane.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/schedule/policies/policy.h"
@@ -61,8 +61,7 @@ Trainer::Trainer(const Model& model, std::unique_ptr<Optimizer> optimizer, const
         "that "
         "nothing hides under the next forward pass",
         update_rules_.of_program, options_.policy);
-    options_.say ? options_.say(sentence)
-                 : static_cast<void>(std::cerr << fmt::format("dear: {}\n", sentence));
+    tell(options_.say, sentence);
   }
   // Alone there is nothing to overlap with: updates run in step(), and no operator is ever observed.
   if (group_.size() == 1) options_.policy = "serial";

@@ -209,8 +209,8 @@ void LiveTuning::look(double seconds) {
 
 void LiveTuning::heard() {
   if (session_->trials().size() > progress_.trials.size()) update_progress();
-  if (session_->settled() && !kept_) keep();
-  kept_ = session_->settled();
+  if (session_->converged() && !kept_) keep();
+  kept_ = session_->converged();
 }
 
 void LiveTuning::decide() {
@@ -219,7 +219,7 @@ void LiveTuning::decide() {
   if (ask) network_asked_ = true;
   const Decision decided{.candidate = session_->current(),
                          .measure_network = ask,
-                         .settled = session_->settled() && session_->current() == progress_.running};
+                         .settled = session_->converged() && session_->current() == progress_.running};
   std::memcpy(decision_.buffer.data(), &decided, sizeof decided);
 }
 

@@ -47,7 +47,7 @@ struct Workload {
   [[nodiscard]] double backward_seconds() const;  // b
 };
 
-// What a workload that was measured on a CPU says of its device.
+// This is what a workload that was measured on a CPU says of its device.
 std::string cpu_device(int threads);
 // "cpu" of "cpu, 4 threads".
 std::string_view device_name(std::string_view device);

@@ -126,7 +126,7 @@ TEST(WorkloadFile, ThatIsMissingIsNamed) {
               ThrowsMessage<ConfigError>(AllOf(HasSubstr("/no/such/file.json"), HasSubstr("No such file"))));
 }
 
-// What to replace in kFile, by what, and what the message says.
+// Says what to replace in kFile, by what, and what the message says.
 struct Fault {
   std::string what;
   std::string by;

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-// What a neural network is before a device runs it: its layers, the shapes of their tensors, and the work and
-// memory of one sample. Counted from shapes alone, so that a pencil can check it.
+// Says what a neural network is before a device runs it: its layers, the shapes of their tensors, and the
+// work and memory of one sample. Counted from shapes alone, so that a pencil can check it.
 namespace dear::zoo {
 
-// Which part of a device bounds a kernel, and how near to its peak it comes.
+// Says which part of a device bounds a kernel, and how near to its peak it comes.
 enum class Kind : std::uint8_t { convolution, matmul, memory };
 
 // One kernel. A multiply-add counts as two operations; those of memory-bound kernels (norms, activations,
@@ -45,9 +45,9 @@ struct Architecture {
     std::optional<Matrix> matrix{};     // none for norms, embeddings and what reads a tied weight
     std::vector<Kernel> forward;
     std::vector<Kernel> backward;
-    // What forward keeps for backward, a sample: elements of the activations' type, and bytes of masks and
-    // indices, whose size no type changes. Each stored once, as eager PyTorch does, where activations work in
-    // place if the published code lets them.
+    // Counts what forward keeps for backward, a sample: elements of the activations' type, and bytes of masks
+    // and indices, whose size no type changes. Each stored once, as eager PyTorch does, where activations
+    // work in place if the published code lets them.
     std::int64_t kept_elements = 0;
     std::int64_t kept_bytes = 0;
     std::int64_t buffer_bytes = 0;  // running means and variances, in fp32 whatever the type of parameters

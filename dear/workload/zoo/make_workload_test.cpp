@@ -101,7 +101,7 @@ TEST(MakeWorkload, TakesAsLongAsTheStudyMeasured) {
   }
 }
 
-// What carries the spread over layers: without scaling the roofline comes near, for convolutions and
+// This carries the spread over layers: without scaling the roofline comes near, for convolutions and
 // products, large kernels and small ones alike.
 TEST(MakeWorkload, ComesNearWithoutTheMeasurement) {
   const Device& device = find_device("rtx2080ti");

@@ -20,7 +20,7 @@ inline std::vector<Scenario> two_scenarios() {
 
 inline CaseOptions serial_and_wfbp() {
   return {.policies = {&find_policy("serial"), &find_policy("wfbp")},
-          .fusion = plan::FusionChoice::parse("layer"),
+          .fusion = FusionChoice::of_simulation("layer"),
           .evaluate = {},
           .times = {.algorithm = "ring"}};
 }
