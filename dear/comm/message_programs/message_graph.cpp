@@ -79,6 +79,7 @@ struct MessageGraphBuilder::Impl {
     segment = std::max(options.element_bytes,
                        options.segment_bytes / options.element_bytes * options.element_bytes);
     graph.head_bytes = options.head_bytes;
+    graph.agreed = options.agreed || options.head_bytes > 0;
     graph.most_ahead_bytes = options.most_ahead_bytes;
   }
 
@@ -371,6 +372,20 @@ MessageGraph MessageGraphBuilder::finish() {
   }
   graph.slots = graph.most_staged > 0 ? std::max(4, 2 * graph.slots) + graph.slots_in_passing : 0;
   return std::move(graph);
+}
+
+std::int64_t MessageGraph::bytes_sent() const {
+  std::int64_t bytes = 0;
+  for (const std::vector<int>& list : sends) {
+    for (const int number : list) bytes += nodes[static_cast<std::size_t>(number)].bytes;
+  }
+  return bytes;
+}
+
+std::int64_t MessageGraph::bytes_received() const {
+  std::int64_t bytes = 0;
+  for (const int number : receives) bytes += nodes[static_cast<std::size_t>(number)].bytes;
+  return bytes;
 }
 
 bool MessageGraph::writes_only(const Range& range) const {

@@ -31,6 +31,8 @@ struct MessageGraphOptions {
   // Whether what follows a head is received only after it. Where ranks disagree it may have any length, so
   // this is for channels on which a message meets a receive of another length.
   bool heads_first = true;
+  // Without heads: whether both ends know what travels all the same.
+  bool agreed = false;
   // The bytes for which receives are posted ahead; at least one message is.
   std::int64_t most_ahead_bytes = std::numeric_limits<std::int64_t>::max();
   // What is added up only to be sent on, in one chunk and once, is added up in staging memory and the vector
@@ -83,6 +85,7 @@ struct MessageGraph {
   std::vector<int> receives;            // receives and stages, in order
   std::vector<std::pair<MemoryRange, MemoryRange>> copies;  // from, to; before everything else
   std::int64_t head_bytes = 0;
+  bool agreed = false;  // all messages but heads
   std::int64_t most_ahead_bytes = 0;
   std::int64_t most_staged = 0;  // bytes of a stage that is no head
   std::int64_t most_packed = 0;  // bytes of a send of several chunks that is no head
@@ -91,6 +94,9 @@ struct MessageGraph {
 
   // Whether the graph writes nothing else of the vector.
   [[nodiscard]] bool writes_only(const Range& range) const;
+  // The bytes of all messages of this rank in one direction, heads apart.
+  [[nodiscard]] std::int64_t bytes_sent() const;
+  [[nodiscard]] std::int64_t bytes_received() const;
 };
 
 // Room in a head for the payload of a message, if all of it fits and is one segment.
