@@ -28,4 +28,9 @@ constexpr bool reduces(Collective collective) {
          collective == Collective::reduce;
 }
 
+// Whether what ranks get has a place of its own, beside what they give.
+constexpr bool has_output(Collective collective) {
+  return collective == Collective::all_to_all || collective == Collective::all_to_all_v;
+}
+
 }  // namespace dear

@@ -47,6 +47,9 @@ struct ChunkPlaces {
   }
   // The bytes of all rows that `all` counts for or from ranks other than `rank`.
   [[nodiscard]] std::int64_t bytes_of_others(const std::int64_t* all, int rank) const;
+  [[nodiscard]] MovedBytes moved(const ChunkRows& rows, int rank) const {
+    return {.sent = bytes_of_others(rows.sent, rank), .received = bytes_of_others(rows.received, rank)};
+  }
 };
 
 // TransportError that names both ranks unless each of these counts, for the chunks of rank `to`, is one of

@@ -49,11 +49,6 @@ struct Request {
 // missing, or anything but an all-gather of a shared buffer.
 void validate(const Request& request, int ranks);
 
-// Whether blocks of `view` go to `output`: an all_to_all or an all_to_all_v.
-constexpr bool has_output(Collective collective) {
-  return collective == Collective::all_to_all || collective == Collective::all_to_all_v;
-}
-
 // The chunks of an all_to_all_v that was found valid.
 comm::ChunkPlaces places_of(const Request& request, int ranks);
 

@@ -227,7 +227,7 @@ MessageGraphBuilder::~MessageGraphBuilder() = default;
 
 MessageGraphBuilder& MessageGraphBuilder::add(const algorithm::Program& program,
                                               const std::vector<Range>& blocks) {
-  const int places = program.collective == Collective::all_to_all ? 2 * program.blocks : program.blocks;
+  const int places = has_output(program.collective) ? 2 * program.blocks : program.blocks;
   const int rank = impl_->options.rank;
   if (std::cmp_not_equal(blocks.size(), places) || rank < 0 || rank >= program.ranks) {
     throw ConfigError(fmt::format("'{}' has {} blocks and {} ranks, not {} and a rank {}", program.name,
@@ -372,20 +372,6 @@ MessageGraph MessageGraphBuilder::finish() {
   }
   graph.slots = graph.most_staged > 0 ? std::max(4, 2 * graph.slots) + graph.slots_in_passing : 0;
   return std::move(graph);
-}
-
-std::int64_t MessageGraph::bytes_sent() const {
-  std::int64_t bytes = 0;
-  for (const std::vector<int>& list : sends) {
-    for (const int number : list) bytes += nodes[static_cast<std::size_t>(number)].bytes;
-  }
-  return bytes;
-}
-
-std::int64_t MessageGraph::bytes_received() const {
-  std::int64_t bytes = 0;
-  for (const int number : receives) bytes += nodes[static_cast<std::size_t>(number)].bytes;
-  return bytes;
 }
 
 bool MessageGraph::writes_only(const Range& range) const {

@@ -13,7 +13,7 @@
 // One rank's part of a collective, worked out once and executed many times.
 namespace dear::message_programs {
 
-// The place of bytes: in the vector, or in the output of an all-to-all.
+// The place of bytes: in the vector, or in the output of an all-to-all or all-to-all-v.
 struct MemoryRange {
   std::int64_t offset = 0;
   std::int64_t bytes = 0;
@@ -94,9 +94,12 @@ struct MessageGraph {
 
   // Whether the graph writes nothing else of the vector.
   [[nodiscard]] bool writes_only(const Range& range) const;
-  // The bytes of all messages of this rank in one direction, heads apart.
-  [[nodiscard]] std::int64_t bytes_sent() const;
-  [[nodiscard]] std::int64_t bytes_received() const;
+  // The bytes of the payload of all these messages.
+  [[nodiscard]] std::int64_t bytes_of(const std::vector<int>& messages) const {
+    std::int64_t bytes = 0;
+    for (const int number : messages) bytes += nodes[static_cast<std::size_t>(number)].bytes;
+    return bytes;
+  }
 };
 
 // Room in a head for the payload of a message, if all of it fits and is one segment.
@@ -109,7 +112,8 @@ class MessageGraphBuilder {
   explicit MessageGraphBuilder(const MessageGraphOptions& options);
   ~MessageGraphBuilder();
 
-  // blocks[b] is block b of the program; those of an all-to-all from program.blocks on lie in the output.
+  // blocks[b] is block b of the program; where there is an output, those from
+  // program.blocks on lie in it.
   MessageGraphBuilder& add(const algorithm::Program& program, const std::vector<Range>& blocks);
   // Rank r sends every other rank its own contribution to that one's block, and adds up what it gets for
   // block r, in the order of ranks and all at once; writes nothing but block r. As many bytes as in a ring.

@@ -120,8 +120,9 @@ Prepared prepare(const Recipe& recipe, const AlgorithmChoice& choice, int ranks,
           .executor = Executor(std::move(graph))};
 }
 
-MessageGraph graph_of_rows(const comm::ChunkPlaces& places, const std::int64_t* sent,
-                           const std::int64_t* received, MessageGraphOptions options) {
+MessageGraph graph_of_rows(const algorithm::Program& exchange, const comm::ChunkPlaces& places,
+                           const std::int64_t* sent, const std::int64_t* received,
+                           MessageGraphOptions options) {
   std::vector<Range> blocks;
   for (const std::int64_t* const counts : {sent, received}) {
     for (int rank = 0; rank < places.ranks; ++rank) {
@@ -133,9 +134,7 @@ MessageGraph graph_of_rows(const comm::ChunkPlaces& places, const std::int64_t* 
     }
   }
   options.agreed = true;
-  return MessageGraphBuilder(options)
-      .add(algorithm::pairwise_all_to_all(places.ranks, places.chunks), blocks)
-      .finish();
+  return MessageGraphBuilder(options).add(exchange, blocks).finish();
 }
 
 }  // namespace dear::message_programs

@@ -39,8 +39,9 @@ struct Prepared {
 Prepared prepare(const Recipe& recipe, const AlgorithmChoice& choice, int ranks, MessageGraphOptions options);
 
 // This rank's messages of rows in an all-to-all-v, once it knows what it sends and what comes: [rank][chunk],
-// as in ChunkRows. They are in the order of algorithm::pairwise_all_to_all().
-MessageGraph graph_of_rows(const comm::ChunkPlaces& places, const std::int64_t* sent,
-                           const std::int64_t* received, MessageGraphOptions options);
+// as in ChunkRows. `exchange` is an all-to-all of as many ranks and chunks.
+MessageGraph graph_of_rows(const algorithm::Program& exchange, const comm::ChunkPlaces& places,
+                           const std::int64_t* sent, const std::int64_t* received,
+                           MessageGraphOptions options);
 
 }  // namespace dear::message_programs

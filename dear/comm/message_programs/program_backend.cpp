@@ -17,6 +17,7 @@
 #include "dear/comm/group/shard.h"
 #include "dear/comm/message_programs/heading.h"
 #include "dear/comm/message_programs/prepare.h"
+#include "dear/platform/algorithm/algorithms.h"
 
 namespace dear::message_programs {
 namespace {
@@ -143,7 +144,8 @@ class Programs final : public Backend {
   ProgramOptions options_;
   std::shared_ptr<Memory> memory_ = std::make_shared<Memory>();
   std::shared_ptr<channels::SharedChannels> shared_;
-  std::vector<int> names_;  // by rank, its rank in the whole of the channels
+  std::vector<int> names_;       // by rank, its rank in the whole of the channels
+  algorithm::Program exchange_;  // of the rows of the last all-to-all-v; of any counts
   int rank_ = 0;
   int size_ = 1;
   os::FirstError error_;
@@ -263,11 +265,16 @@ void Programs::carry_rows(const Request& request, const Describe& what, Deadline
     check_counts(places, places.counts_of(sent, peer), name(), name_of(peer));
   }
   std::copy_n(received, places.counts(), rows.received);
-  MessageGraph graph = graph_of_rows(places, sent, received,
+  if (exchange_.blocks != size_ * rows.chunks || exchange_.rounds.empty())
+    exchange_ = algorithm::pairwise_all_to_all(size_, rows.chunks);
+  MessageGraph graph = graph_of_rows(exchange_, places, sent, received,
                                      {.rank = rank_,
                                       .element_bytes = size_of(request.view.dtype),
                                       .most_ahead_bytes = options_.most_ahead_bytes});
-  if (rows.moved != nullptr) *rows.moved = {.sent = graph.bytes_sent(), .received = graph.bytes_received()};
+  if (rows.moved != nullptr) {
+    *rows.moved = {.received = graph.bytes_of(graph.receives)};
+    for (const std::vector<int>& to_peer : graph.sends) rows.moved->sent += graph.bytes_of(to_peer);
+  }
   memory_->rows.emplace(std::move(graph));
   memory_->rows->execute({.data = memory_of(request.view), .output = memory_of(request.output)}, channels(),
                          memory_->stage, what, deadline);

@@ -355,9 +355,8 @@ Timing Shm::run_of_rows(const Request& request, Deadline deadline) {
   }
   for (int rank = 0; rank < size_; ++rank) {
     const std::byte* const theirs = beside ? control_->note(rank, sequence_) : part_of(counts_, rank);
-    std::int64_t* const counts = rows.received + std::int64_t{rank} * rows.chunks;
-    std::memcpy(counts, theirs + std::int64_t{rank_} * rows.chunks * 8,
-                static_cast<std::size_t>(rows.chunks) * 8);
+    std::ranges::copy(places.counts_of(reinterpret_cast<const std::int64_t*>(theirs), rank_),
+                      rows.received + std::int64_t{rank} * rows.chunks);
     comm::check_counts(places, places.counts_of(rows.received, rank), options_.name_of(rank), name());
     parts_[static_cast<std::size_t>(rank)] = view.of(rank);
   }
@@ -367,10 +366,7 @@ Timing Shm::run_of_rows(const Request& request, Deadline deadline) {
              .parts = parts_,
              .out = share(request.output).of(rank_)},
             places, rows.received);
-  if (rows.moved != nullptr) {
-    *rows.moved = {.sent = places.bytes_of_others(rows.sent, rank_),
-                   .received = places.bytes_of_others(rows.received, rank_)};
-  }
+  if (rows.moved != nullptr) *rows.moved = places.moved(rows, rank_);
   // Until all are through, a peer may still read what the caller would write.
   control_->barrier(what, deadline, request.waiting);
   timing.end = end_now(request);

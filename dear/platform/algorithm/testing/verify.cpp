@@ -38,7 +38,7 @@ std::vector<int> listed(const std::vector<Range>& blocks) {
 class Play {
  public:
   explicit Play(const Program& program)
-      : program_(program), places_(has_output() ? 2 * program.blocks : program.blocks) {
+      : program_(program), places_(has_output(program.collective) ? 2 * program.blocks : program.blocks) {
     if (program.ranks < 1 || program.ranks > kMostVerifiedRanks) {
       fail(fmt::format("has {} ranks; 1 to {} can be verified", program.ranks, kMostVerifiedRanks));
     }
@@ -205,10 +205,9 @@ class Play {
 
   [[nodiscard]] bool shared_out() const {
     return program_.collective == Collective::reduce_scatter ||
-           program_.collective == Collective::all_gather || has_output();
+           program_.collective == Collective::all_gather || has_output(program_.collective);
   }
   [[nodiscard]] bool is_v() const { return program_.collective == Collective::all_to_all_v; }
-  [[nodiscard]] bool has_output() const { return is_v() || program_.collective == Collective::all_to_all; }
   [[nodiscard]] bool owns(int rank, int block) const {
     const Range own = own_blocks(program_, rank);
     return own.contains(block);
