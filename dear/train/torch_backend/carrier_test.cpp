@@ -105,6 +105,7 @@ float expected(Collective collective, int ranks, int rank, int root, int block, 
       return value_of(block, i);
     case Collective::all_to_all:
       return value_of(block + rank, i);
+    case Collective::all_to_all_v:
     case Collective::barrier:
       break;
   }
