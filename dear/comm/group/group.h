@@ -95,7 +95,8 @@ class Group {
   // all_to_all sends block q of `view` to rank q, which finds it as block r of its `output`; both have n
   // elements, n a multiple of size. all_to_all_v sends of each block only the rows that `rows.sent` counts,
   // and tells in `rows.received` how many came: see ChunkRows. Ranks give counts of their own; shapes are
-  // alike. A count of a peer that its chunk has no room for is a TransportError before any row is written.
+  // alike. A count of a peer that its chunk has no room for ends the group, before a row is written
+  // there.
   Pending reduce_scatter(const View& view, Reduction reduction) const;
   Pending all_gather(const View& view) const;
   Pending all_reduce(const View& view, Reduction reduction) const;

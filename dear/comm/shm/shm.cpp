@@ -337,7 +337,7 @@ Timing Shm::run_on_all(const Request& request, Deadline deadline) {
   return timing;
 }
 
-// Counts are brought as a small collective is; rows are read where they lie.
+// Counts are brought as a small collective is, with the rows if these fit, too; else rows are read in place.
 Timing Shm::run_of_rows(const Request& request, Deadline deadline) {
   const auto what = [&] { return fmt::format("wait in collective {}, {}", sequence_, describe(request)); };
   const ChunkRows& rows = request.rows;
@@ -345,8 +345,12 @@ Timing Shm::run_of_rows(const Request& request, Deadline deadline) {
   const std::int64_t bytes = places.counts_bytes();
   const bool beside = bytes <= Control::kNoteBytes;
   const SharedView view = share(request.view);
+  const std::int64_t most = request.view.count * view.element;
+  const bool small = bytes + most <= Control::kNoteBytes;
   RequestSummary& mine = say_of(request);
-  if (beside) std::memcpy(control_->note(rank_, sequence_), rows.sent, static_cast<std::size_t>(bytes));
+  std::byte* const note = control_->note(rank_, sequence_);
+  if (beside) std::memcpy(note, rows.sent, static_cast<std::size_t>(bytes));
+  if (small && most > 0) std::memcpy(note + bytes, view.of(rank_), static_cast<std::size_t>(most));
   Timing timing = enter(mine, begin_now(request).begin, request.timed, what, deadline, request.waiting);
   if (!beside) {
     if (counts_.bytes() < bytes) counts_ = allocate_on_all(bytes, Parts::one_per_rank, deadline);
@@ -354,11 +358,11 @@ Timing Shm::run_of_rows(const Request& request, Deadline deadline) {
     control_->barrier(what, deadline, request.waiting);
   }
   for (int rank = 0; rank < size_; ++rank) {
-    const std::byte* const theirs = beside ? control_->note(rank, sequence_) : part_of(counts_, rank);
+    std::byte* const theirs = beside ? control_->note(rank, sequence_) : part_of(counts_, rank);
     std::ranges::copy(places.counts_of(reinterpret_cast<const std::int64_t*>(theirs), rank_),
                       rows.received + std::int64_t{rank} * rows.chunks);
     comm::check_counts(places, places.counts_of(rows.received, rank), options_.name_of(rank), name());
-    parts_[static_cast<std::size_t>(rank)] = view.of(rank);
+    parts_[static_cast<std::size_t>(rank)] = small ? theirs + bytes : view.of(rank);
   }
   move_rows({.request = request,
              .rank = rank_,
@@ -367,8 +371,7 @@ Timing Shm::run_of_rows(const Request& request, Deadline deadline) {
              .out = share(request.output).of(rank_)},
             places, rows.received);
   if (rows.moved != nullptr) *rows.moved = places.moved(rows, rank_);
-  // Until all are through, a peer may still read what the caller would write.
-  control_->barrier(what, deadline, request.waiting);
+  if (!small) control_->barrier(what, deadline, request.waiting);  // as in run_on_all()
   timing.end = end_now(request);
   return timing;
 }

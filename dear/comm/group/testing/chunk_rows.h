@@ -14,7 +14,7 @@ namespace dear::comm::testing {
 void exchange_rows(const Group& group, const std::function<void(int round)>& hook);
 
 // After its request was found valid, rank `liar` says that so many rows come to rank `to`, whose chunk has
-// room for 4. Fails, and nothing is written on `to`.
+// room for 4. Ends the group; nothing is written on `to`.
 void lie_about_rows(const Group& group, int liar, int to, std::int64_t rows);
 
 // Rank 1 exchanges as many elements as the others, cut up in another way.
