@@ -231,6 +231,27 @@ class Collectives(unittest.TestCase):
         dist.all_to_all_single(found, torch.full((sum(given),), float(self.rank)), taken, given)
         self.assertEqual(found.tolist(), [float(r) for r in range(self.ranks) for _ in range(self.rank + 1)])
 
+    def test_all_to_all_of_rows_for_few_ranks(self) -> None:
+        backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+        handed_over = backend.handed_over
+        for rows in (0, 1, 60_000):  # rank 1 sends `rows` to rank 0, nobody anything else
+            given = [rows if (self.rank, block) == (1, 0) else 0 for block in range(self.ranks)]
+            taken = [rows if (self.rank, block) == (0, 1) else 0 for block in range(self.ranks)]
+            for dtype in (torch.float32, torch.bfloat16, torch.bool, torch.int64):
+                found = torch.ones(sum(taken), 5, dtype=dtype)
+                dist.all_to_all_single(found, torch.zeros(sum(given), 5, dtype=dtype), taken, given)
+                self.assertEqual(found.count_nonzero(), 0)
+        # One side in equal parts, and an output with gaps.
+        table = torch.zeros(self.ranks, 2)
+        sizes = [1] * self.ranks
+        work = dist.all_to_all_single(table[:, 1], torch.full((self.ranks,), 1.0 + self.rank), sizes, None, async_op=True)
+        work.wait()
+        self.assertEqual(table.tolist(), [[0, 1.0 + rank] for rank in range(self.ranks)])
+        self.assertEqual(backend.handed_over, handed_over)
+        for sizes in ([1] * (self.ranks + 1), [2] * self.ranks, [-1, self.ranks + 1] + [0] * (self.ranks - 2)):
+            with self.assertRaises(RuntimeError):
+                dist.all_to_all_single(torch.empty(self.ranks), torch.empty(self.ranks), sizes, sizes)
+
     def test_all_to_all_of_lists(self) -> None:
         found = [torch.empty(3) for _ in range(self.ranks)]
         dist.all_to_all(found, [torch.full((3,), 10.0 * self.rank + block) for block in range(self.ranks)])

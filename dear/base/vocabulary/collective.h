@@ -6,7 +6,8 @@
 namespace dear {
 
 // The collectives, as MPI and NCCL define them. A reduce_scatter leaves rank r with its shard of the
-// reduction, an all_to_all gives it block r of every rank's vector.
+// reduction, an all_to_all gives it block r of every rank's vector;
+// in an all_to_all_v, blocks have sizes of their own.
 enum class Collective : std::uint8_t {
   barrier,
   reduce_scatter,
@@ -14,7 +15,8 @@ enum class Collective : std::uint8_t {
   all_reduce,
   broadcast,
   all_to_all,
-  reduce  // to the root
+  reduce,  // to the root
+  all_to_all_v
 };
 
 // "reduce-scatter"; "unknown collective" for a number that is none.
@@ -24,6 +26,11 @@ std::string_view name_of(Collective collective);
 constexpr bool reduces(Collective collective) {
   return collective == Collective::reduce_scatter || collective == Collective::all_reduce ||
          collective == Collective::reduce;
+}
+
+// Whether what ranks get has a place of its own, beside what they give.
+constexpr bool has_output(Collective collective) {
+  return collective == Collective::all_to_all || collective == Collective::all_to_all_v;
 }
 
 }  // namespace dear

@@ -12,6 +12,7 @@
 #include "dear/comm/channels/testing/thread_channels.h"
 #include "dear/comm/group/group.h"
 #include "dear/comm/group/single.h"
+#include "dear/comm/group/testing/chunk_rows.h"
 #include "dear/comm/group/testing/conformance.h"
 #include "dear/comm/message_programs/program_backend.h"
 #include "dear/comm/shaped/shaped.h"
@@ -115,6 +116,42 @@ TEST_P(Collectives, HaveParts) {
   if (GetParam().size <= 4) {
     EXPECT_THAT(run([](Group& group) { comm::testing::check_parts(group); }), Each("ok"));
   }
+}
+
+TEST_P(Collectives, RefuseCountsThatAChunkHasNoRoomFor) {
+  const int size = GetParam().size;
+  if (size == 1) return;
+  for (const std::int64_t rows : {std::int64_t{5}, std::int64_t{-1}, std::int64_t{1} << 60}) {
+    for (const int to : {0, size - 1}) {
+      const int liar = size / 2;
+      EXPECT_THAT(
+          run([&](Group& group) { comm::testing::lie_about_rows(group, liar, to, rows); }),
+          Each(AllOf(StartsWith("TransportError: "),
+                     HasSubstr(fmt::format("rank {} says that it sends {} rows of chunk 1 to rank {}, "
+                                           "where a chunk has room for 4",
+                                           liar, rows, to)))));
+    }
+  }
+}
+
+TEST_P(Collectives, RefuseChunksThatAreCutUpDifferently) {
+  if (GetParam().size == 1) return;
+  using enum comm::testing::Differing;
+  for (const auto differing : {chunks, width}) {
+    const auto reports = run([&](Group& group) { comm::testing::cut_up_differently(group, differing); });
+    EXPECT_THAT(reports, Each(HasSubstr("rank 1 ")));
+    EXPECT_THAT(reports, ::testing::Contains(StartsWith("MismatchError: ")));
+  }
+}
+
+TEST_P(Collectives, EndAnExchangeOfRowsWhenARankFails) {
+  const int victim = GetParam().size - 1;
+  EXPECT_THAT(run([&](Group& group) {
+                comm::testing::exchange_rows(group, [&](int round) {
+                  if (round == 3 && group.rank() == victim) group.abort("the disk is full");
+                });
+              }),
+              Each(AllOf(HasSubstr(fmt::format("rank {} failed", victim)), HasSubstr("the disk is full"))));
 }
 
 std::vector<World> worlds() {

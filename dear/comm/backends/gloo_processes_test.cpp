@@ -9,6 +9,7 @@
 #include "dear/base/os/testing/reserved_port.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/backends/gloo_in_test.h"
+#include "dear/comm/group/testing/chunk_rows.h"
 #include "dear/comm/group/testing/conformance.h"
 #include "dear/comm/shm/testing/ranks.h"
 
@@ -94,6 +95,31 @@ TEST(GlooProcesses, ADeathAtAnyMomentIsNamedByAll) {
     EXPECT_THAT(reports,
                 Each(AllOf(StartsWith("TransportError"), HasSubstr("rank " + std::to_string(victim)))));
   }
+}
+
+TEST(GlooProcesses, ADeathInAnExchangeOfRowsIsNamedByAll) {
+  for (const int victim : {0, 1, 2}) {
+    const ReservedPort port;
+    auto reports = run_in_processes(3, [&](int rank) {
+      const Group group = gloo_group(port.number(), rank, 3);
+      comm::testing::exchange_rows(group, [&](int round) {
+        if (rank == victim && round == victim) raise(SIGKILL);
+      });
+    });
+    reports.erase(reports.begin() + victim);
+    EXPECT_THAT(reports,
+                Each(AllOf(StartsWith("TransportError"), HasSubstr("rank " + std::to_string(victim)))));
+  }
+}
+
+TEST(GlooProcesses, ALieAboutRowsIsRefusedByAll) {
+  const ReservedPort port;
+  EXPECT_THAT(run_in_processes(3,
+                               [&](int rank) {
+                                 const Group group = gloo_group(port.number(), rank, 3);
+                                 comm::testing::lie_about_rows(group, 2, 1, 77);
+                               }),
+              Each(AllOf(StartsWith("TransportError"), HasSubstr("rank 2 says that it sends 77 rows"))));
 }
 
 TEST(GlooProcesses, AStoppedRankIsATimeoutThatNamesIt) {

@@ -9,6 +9,7 @@
 #include "dear/comm/channels/testing/thread_channels.h"
 #include "dear/comm/grid/grid_backend.h"
 #include "dear/comm/grid/grid_in_test.h"
+#include "dear/comm/group/testing/chunk_rows.h"
 #include "dear/comm/message_programs/program_backend.h"
 #include "dear/comm/shm/shm.h"
 #include "dear/comm/shm/testing/ranks.h"
@@ -74,6 +75,18 @@ TEST(GridFailures, OneRankEndsAllOverMessagesToo) {
             for (;;) group.all_reduce(whole(buffer), Reduction::sum).wait();
           }),
       Each(AllOf(HasSubstr("the disk is full"), HasSubstr("rank 4"))));
+}
+
+TEST(GridFailures, OneRankEndsAnExchangeOfRows) {
+  EXPECT_THAT(run_as({{2, 3}},
+                     [](Group& group) {
+                       comm::testing::exchange_rows(group, [&](int round) {
+                         if (round == 2 && group.rank() == 4) group.abort("the disk is full");
+                       });
+                     }),
+              Each(AllOf(HasSubstr("the disk is full"), HasSubstr("rank 4"))));
+  EXPECT_THAT(run_as({{2, 3}}, [](Group& group) { comm::testing::lie_about_rows(group, 5, 2, 9); }),
+              Each(HasSubstr("rank 5 says that it sends 9 rows of chunk 1 to rank 2")));
 }
 
 // The victim stops before a phase in the middle, until all others have given up.

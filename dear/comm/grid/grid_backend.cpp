@@ -87,7 +87,8 @@ class GridBackend final : public Backend {
       const bool of_shards = request.collective == Collective::reduce_scatter ||
                              request.collective == Collective::all_gather ||
                              request.collective == Collective::all_reduce;
-      if (size() == 1) return parts_.whole->run(request, deadline);
+      if (size() == 1 || request.collective == Collective::all_to_all_v)
+        return parts_.whole->run(request, deadline);
       if (of_shards) return travel(request, deadline);
       return parts_.direct ? along_lines(request, deadline) : parts_.whole->run(request, deadline);
     });

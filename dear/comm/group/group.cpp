@@ -107,6 +107,9 @@ Pending Group::reduce(const View& view, Reduction reduction, int root) const {
 Pending Group::all_to_all(const View& view, const View& output) const {
   return issue({.collective = Collective::all_to_all, .view = view, .output = output});
 }
+Pending Group::all_to_all_v(const View& view, const View& output, const ChunkRows& rows) const {
+  return issue({.collective = Collective::all_to_all_v, .view = view, .output = output, .rows = rows});
+}
 Pending Group::barrier() const { return issue({.collective = Collective::barrier}); }
 
 bool Group::claim() const { return !lane_->claimed.exchange(true); }

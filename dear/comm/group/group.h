@@ -93,13 +93,17 @@ class Group {
   //   broadcast       what `root` held
   //   reduce          the reduction in all n elements on `root`; anything elsewhere
   // all_to_all sends block q of `view` to rank q, which finds it as block r of its `output`; both have n
-  // elements, n a multiple of size.
+  // elements, n a multiple of size. all_to_all_v sends of each block only the rows that `rows.sent` counts,
+  // and tells in `rows.received` how many came: see ChunkRows. Ranks give counts of their own; shapes are
+  // alike. A count of a peer that its chunk has no room for ends the group, before a row is written
+  // there.
   Pending reduce_scatter(const View& view, Reduction reduction) const;
   Pending all_gather(const View& view) const;
   Pending all_reduce(const View& view, Reduction reduction) const;
   Pending broadcast(const View& view, int root) const;
   Pending reduce(const View& view, Reduction reduction, int root) const;
   Pending all_to_all(const View& view, const View& output) const;
+  Pending all_to_all_v(const View& view, const View& output, const ChunkRows& rows) const;
   Pending barrier() const;
 
   // The general form: `then` is called once, on the group's thread, before the handle is done. It must not

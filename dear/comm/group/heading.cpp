@@ -21,6 +21,10 @@ Heading heading_of(std::uint64_t sequence, const Request& request) {
   if (reduces(request.collective)) heading.reduction = static_cast<std::uint8_t>(request.reduction);
   if (request.collective == Collective::broadcast || request.collective == Collective::reduce)
     heading.root = request.root;
+  if (request.collective == Collective::all_to_all_v) {
+    heading.chunks = request.rows.chunks;
+    heading.width = request.rows.width;
+  }
   return heading;
 }
 
@@ -36,7 +40,7 @@ std::string describe(const Heading& heading) {
   if (heading.collective == kAllocation) return fmt::format("an allocation of {} bytes", heading.count);
   if (heading.collective == kSharedAllocation)
     return fmt::format("an allocation of {} bytes for all to share", heading.count);
-  if (heading.collective > static_cast<std::uint8_t>(Collective::reduce) ||
+  if (heading.collective > static_cast<std::uint8_t>(Collective::all_to_all_v) ||
       heading.dtype > static_cast<std::uint8_t>(DType::u8) ||
       heading.reduction > static_cast<std::uint8_t>(Reduction::bitwise_or)) {
     return "something unknown";
@@ -45,6 +49,8 @@ std::string describe(const Heading& heading) {
                   .reduction = static_cast<Reduction>(heading.reduction),
                   .root = heading.root,
                   .label = heading.label};
+  request.rows.chunks = heading.chunks;
+  request.rows.width = heading.width;
   request.view.count = heading.count;
   request.view.dtype = static_cast<DType>(heading.dtype);
   return dear::describe(request);

@@ -18,6 +18,8 @@ struct Heading {
   std::uint8_t dtype = 0;
   std::uint8_t reduction = 0;
   std::uint8_t unused = 0;
+  std::int32_t chunks = 0;  // of an all-to-all-v
+  std::int32_t width = 0;   // likewise
   friend bool operator==(const Heading&, const Heading&) = default;
 };
 

@@ -29,12 +29,51 @@ void validate_view(const Request& request, const View& view, const char* name) {
   }
 }
 
+// The view has as many elements as the output, a multiple of the ranks.
+void validate_rows(const Request& request, int ranks) {
+  const ChunkRows& rows = request.rows;
+  if (rows.chunks < 1 || rows.width < 1) {
+    throw ConfigError(describe(request) + ": give at least one chunk, and rows of at least one element");
+  }
+  const std::int64_t of_rank = request.view.count / ranks;
+  if (of_rank % rows.chunks != 0 || of_rank / rows.chunks % rows.width != 0) {
+    throw ConfigError(
+        fmt::format("{}: the {} elements for a rank are no whole number of rows for each chunk: make the "
+                    "count a multiple "
+                    "of ranks, chunks and width",
+                    describe(request), of_rank));
+  }
+  if (rows.sent == nullptr || rows.received == nullptr) {
+    throw ConfigError(describe(request) + ": give memory with the counts to send, and for those that come");
+  }
+  const comm::ChunkPlaces places = places_of(request, ranks);
+  for (std::int64_t i = 0; i < places.counts(); ++i) {
+    if (rows.sent[i] < 0 || rows.sent[i] > places.room) {
+      throw ConfigError(fmt::format("{}: {} rows of chunk {} go to rank {}, and there is room for 0 to {}",
+                                    describe(request), rows.sent[i], i % rows.chunks, i / rows.chunks,
+                                    places.room));
+    }
+  }
+}
+
 }  // namespace
+
+comm::ChunkPlaces places_of(const Request& request, int ranks) {
+  const ChunkRows& rows = request.rows;
+  return {.ranks = ranks,
+          .chunks = rows.chunks,
+          .room = request.view.count / ranks / rows.chunks / rows.width,
+          .row_bytes = rows.width * size_of(request.view.dtype)};
+}
 
 std::string describe(const Request& request) {
   std::string text(name_of(request.collective));
   if (request.collective != Collective::barrier) {
     text += fmt::format(" of {} {}", request.view.count, name_of(request.view.dtype));
+  }
+  if (request.collective == Collective::all_to_all_v) {
+    text += fmt::format(" in {} {} for each rank, rows of {}", request.rows.chunks,
+                        request.rows.chunks == 1 ? "chunk" : "chunks", request.rows.width);
   }
   if (reduces(request.collective)) {
     text += ", " + name_of(request.reduction);
@@ -77,7 +116,7 @@ void validate(const Request& request, int ranks) {
   if (has_root && (request.root < 0 || request.root >= ranks)) {
     throw ConfigError(fmt::format("{}: there is no such root among {} ranks", describe(request), ranks));
   }
-  if (request.collective != Collective::all_to_all) {
+  if (!has_output(request.collective)) {
     return;
   }
   validate_view(request, request.output, "output");
@@ -95,6 +134,7 @@ void validate(const Request& request, int ranks) {
   if (bytes > 0 && request.view.buffer.region() == request.output.buffer.region() && !apart) {
     throw ConfigError(describe(request) + ": the output overlaps the view; give it a place of its own");
   }
+  if (request.collective == Collective::all_to_all_v) validate_rows(request, ranks);
 }
 
 Timing begin_now(const Request& request) {

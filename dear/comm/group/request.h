@@ -8,6 +8,7 @@
 #include "dear/base/vocabulary/deadline.h"
 #include "dear/base/vocabulary/reduction.h"
 #include "dear/comm/group/buffer.h"
+#include "dear/comm/group/chunk_rows.h"
 
 namespace dear {
 
@@ -24,12 +25,14 @@ struct OwnShard {
   std::byte* to = nullptr;
 };
 
-// One collective as one rank asks for it. Peers compare collective, reduction, count, dtype, root and label.
+// One collective as one rank asks for it. Peers compare collective, reduction, count, dtype, root, label, and
+// the chunks and width of rows.
 struct Request {
   Collective collective = Collective::barrier;
   View view{};
-  View output{};   // all_to_all only: where the peers' blocks go; must not overlap `view`
-  OwnShard own{};  // all_reduce and reduce_scatter only
+  View output{};     // all_to_all and all_to_all_v only: where the peers' blocks go; must not overlap `view`
+  OwnShard own{};    // all_reduce and reduce_scatter only
+  ChunkRows rows{};  // all_to_all_v only
   Reduction reduction = Reduction::sum;
   int root = 0;             // broadcast and reduce only
   std::int64_t label = -1;  // the caller's number for it (a bucket); -1 for none
@@ -41,9 +44,13 @@ struct Request {
 
 // Throws a ConfigError when no rank of a group of `ranks` could run the request: a view outside its buffer or
 // not on a multiple of its element size, an unknown root, a reduction that elements of its type have not
-// (obstacle_to()), blocks that do not come out even, an output over the input, an own shard elsewhere where
-// there is none or of which one pointer is missing, or anything but an all-gather of a shared buffer.
+// (obstacle_to()), blocks or chunks that do not come out even, counts of rows that are missing or have no
+// room, an output over the input, an own shard elsewhere where there is none or of which one pointer is
+// missing, or anything but an all-gather of a shared buffer.
 void validate(const Request& request, int ranks);
+
+// The chunks of an all_to_all_v that was found valid.
+comm::ChunkPlaces places_of(const Request& request, int ranks);
 
 // Describes a request for messages: "reduce-scatter of 1000 fp32, sum (label 3)".
 std::string describe(const Request& request);

@@ -1,5 +1,8 @@
 #include "dear/comm/group/request.h"
 
+#include <string>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -97,6 +100,39 @@ TEST_F(Validate, RefusesAllToAllThatDoesNotComeOutEven) {
               HasSubstr("must match the view"));
 }
 
+TEST_F(Validate, RefusesRowsThatCannotBe) {
+  const View view{.buffer = buffer(), .count = 24};
+  const View output{.buffer = buffer(), .offset_bytes = 96, .count = 24};
+  std::vector<std::int64_t> sent{0, 3, 1, 2}, received(4);
+  const ChunkRows good{.chunks = 2, .width = 2, .sent = sent.data(), .received = received.data()};
+  const auto with = [&](const ChunkRows& rows, const View& to) {
+    return complaint({.collective = Collective::all_to_all_v, .view = view, .output = to, .rows = rows});
+  };
+  EXPECT_EQ(with(good, output), "none");
+  EXPECT_THAT(with(good, view), HasSubstr("overlaps"));
+  ChunkRows bad = good;
+  bad.chunks = 0;
+  EXPECT_THAT(with(bad, output), HasSubstr("at least one chunk"));
+  bad.chunks = 5;
+  EXPECT_THAT(with(bad, output), HasSubstr("no whole number of rows for each chunk"));
+  bad = good;
+  bad.width = 0;
+  EXPECT_THAT(with(bad, output), HasSubstr("rows of at least one element"));
+  bad.width = 5;
+  EXPECT_THAT(with(bad, output), HasSubstr("no whole number of rows for each chunk"));
+  bad = good;
+  bad.sent = nullptr;
+  EXPECT_THAT(with(bad, output), HasSubstr("memory with the counts"));
+  bad = good;
+  bad.received = nullptr;
+  EXPECT_THAT(with(bad, output), HasSubstr("memory with the counts"));
+  for (const std::int64_t rows : {-1, 4}) {
+    sent[3] = rows;
+    EXPECT_THAT(with(good, output), HasSubstr(std::to_string(rows) +
+                                              " rows of chunk 1 go to rank 1, and there is room for 0 to 3"));
+  }
+}
+
 TEST(Describe, SaysWhatMatters) {
   Request request{.collective = Collective::reduce_scatter, .reduction = Reduction::average, .label = 3};
   request.view.count = 1000;
@@ -105,6 +141,8 @@ TEST(Describe, SaysWhatMatters) {
   EXPECT_EQ(describe({}), "barrier");
   EXPECT_EQ(describe({.collective = Collective::broadcast, .root = 1}), "broadcast of 0 fp32 from rank 1");
   EXPECT_EQ(describe({.collective = Collective::reduce, .root = 1}), "reduce of 0 fp32, sum to rank 1");
+  EXPECT_EQ(describe({.collective = Collective::all_to_all_v, .rows = {.chunks = 2, .width = 8}}),
+            "all-to-all-v of 0 fp32 in 2 chunks for each rank, rows of 8");
 }
 
 }  // namespace

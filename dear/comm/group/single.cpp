@@ -29,7 +29,7 @@ class Single final : public Backend {
     return buffer;
   }
 
-  // A reduction over one rank is the vector itself, so only all-to-all moves anything.
+  // A reduction over one rank is the vector itself, so only all-to-alls move anything.
   Timing run(const Request& request, Deadline /*deadline*/) override {
     throw_if_aborted();
     const SteadyTime begin = SteadyClock::now();
@@ -39,6 +39,7 @@ class Single final : public Backend {
       std::memcpy(to.buffer.data() + to.offset_bytes, from.buffer.data() + from.offset_bytes,
                   static_cast<std::size_t>(from.count * size_of(from.dtype)));
     }
+    if (request.collective == Collective::all_to_all_v) keep_rows(request);
     return {.begin = begin,
             .end = SteadyClock::now(),
             .asked = request.asked == SteadyTime{} ? begin : request.asked};
@@ -57,6 +58,20 @@ class Single final : public Backend {
   }
 
  private:
+  static void keep_rows(const Request& request) {
+    const comm::ChunkPlaces places = places_of(request, 1);
+    const ChunkRows& rows = request.rows;
+    check_counts(places, places.counts_of(rows.sent, 0), 0, 0);
+    for (int chunk = 0; chunk < rows.chunks; ++chunk) {
+      rows.received[chunk] = rows.sent[chunk];
+      if (rows.sent[chunk] == 0) continue;
+      std::memcpy(request.output.buffer.data() + request.output.offset_bytes + places.begin_of(0, chunk),
+                  request.view.buffer.data() + request.view.offset_bytes + places.begin_of(0, chunk),
+                  static_cast<std::size_t>(rows.sent[chunk] * places.row_bytes));
+    }
+    if (rows.moved != nullptr) *rows.moved = {};
+  }
+
   void throw_if_aborted() {
     const std::lock_guard lock(mutex_);
     if (!reason_.empty()) {

@@ -54,6 +54,7 @@ std::vector<AlgorithmChoice> algorithm_choices(const CollectiveCall& call) {
     case Collective::barrier:
       return {{.algorithm = "bruck"}};
     case Collective::all_to_all:
+    case Collective::all_to_all_v:
       return {{.algorithm = "pairwise"}};
     case Collective::all_gather:
       add_choices(Collective::all_gather, all);
@@ -88,6 +89,7 @@ double modelled_seconds(const CollectiveCall& call, const AlgorithmChoice& choic
     case Collective::barrier:
       return algorithm_seconds(choice.algorithm, Collective::all_gather, call, link);
     case Collective::all_to_all:
+    case Collective::all_to_all_v:  // as if all chunks were full
       return cost::pairwise_all_to_all_seconds(link, call.ranks, call.bytes);
     case Collective::all_gather:
       return algorithm_seconds(choice.algorithm, Collective::all_gather, call, link);

@@ -184,7 +184,7 @@ void Executor::Impl::start_sends(std::size_t peer) {
                      .tag = now->tag,
                      .data = nullptr,
                      .bytes = one.head ? head_bytes : one.bytes,
-                     .agreed = head_bytes > 0 && !one.head};
+                     .agreed = graph.agreed && !one.head};
     if (!one.head && one.chunks == 1) {
       // The const_cast is safe, since channels only read what they send.
       sent.transfer.data = const_cast<std::byte*>(sent_from(one, chunks(one).front()));
@@ -237,7 +237,7 @@ void Executor::Impl::start_receives() {
                          .tag = now->tag,
                          .data = into,
                          .bytes = one.head ? head_bytes : one.bytes,
-                         .agreed = head_bytes > 0 && !one.head};
+                         .agreed = graph.agreed && !one.head};
     bytes_ahead += received.transfer.bytes;
     channels->start(received.transfer);
     ++next_receive;

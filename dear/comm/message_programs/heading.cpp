@@ -25,7 +25,8 @@ std::optional<std::uint64_t> packed(const Heading& heading) {
   const auto count = static_cast<std::uint64_t>(heading.count);
   const auto label = static_cast<std::uint64_t>(heading.label + 1);
   if (!kCount.fits(count) || !kLabel.fits(label) || !kOperation.fits(heading.collective) ||
-      !kDType.fits(heading.dtype) || !kReduction.fits(heading.reduction) || heading.root != 0) {
+      !kDType.fits(heading.dtype) || !kReduction.fits(heading.reduction) || heading.root != 0 ||
+      heading.chunks != 0) {
     return std::nullopt;
   }
   return kPacked | kSequence.at_its_place(heading.sequence) | kCount.at_its_place(count) |

@@ -79,6 +79,7 @@ struct MessageGraphBuilder::Impl {
     segment = std::max(options.element_bytes,
                        options.segment_bytes / options.element_bytes * options.element_bytes);
     graph.head_bytes = options.head_bytes;
+    graph.agreed = options.agreed || options.head_bytes > 0;
     graph.most_ahead_bytes = options.most_ahead_bytes;
   }
 
@@ -226,7 +227,7 @@ MessageGraphBuilder::~MessageGraphBuilder() = default;
 
 MessageGraphBuilder& MessageGraphBuilder::add(const algorithm::Program& program,
                                               const std::vector<Range>& blocks) {
-  const int places = program.collective == Collective::all_to_all ? 2 * program.blocks : program.blocks;
+  const int places = has_output(program.collective) ? 2 * program.blocks : program.blocks;
   const int rank = impl_->options.rank;
   if (std::cmp_not_equal(blocks.size(), places) || rank < 0 || rank >= program.ranks) {
     throw ConfigError(fmt::format("'{}' has {} blocks and {} ranks, not {} and a rank {}", program.name,

@@ -13,7 +13,7 @@
 // One rank's part of a collective, worked out once and executed many times.
 namespace dear::message_programs {
 
-// The place of bytes: in the vector, or in the output of an all-to-all.
+// The place of bytes: in the vector, or in the output of an all-to-all or all-to-all-v.
 struct MemoryRange {
   std::int64_t offset = 0;
   std::int64_t bytes = 0;
@@ -31,6 +31,8 @@ struct MessageGraphOptions {
   // Whether what follows a head is received only after it. Where ranks disagree it may have any length, so
   // this is for channels on which a message meets a receive of another length.
   bool heads_first = true;
+  // Without heads: whether both ends know what travels all the same.
+  bool agreed = false;
   // The bytes for which receives are posted ahead; at least one message is.
   std::int64_t most_ahead_bytes = std::numeric_limits<std::int64_t>::max();
   // What is added up only to be sent on, in one chunk and once, is added up in staging memory and the vector
@@ -83,6 +85,7 @@ struct MessageGraph {
   std::vector<int> receives;            // receives and stages, in order
   std::vector<std::pair<MemoryRange, MemoryRange>> copies;  // from, to; before everything else
   std::int64_t head_bytes = 0;
+  bool agreed = false;  // all messages but heads
   std::int64_t most_ahead_bytes = 0;
   std::int64_t most_staged = 0;  // bytes of a stage that is no head
   std::int64_t most_packed = 0;  // bytes of a send of several chunks that is no head
@@ -91,6 +94,12 @@ struct MessageGraph {
 
   // Whether the graph writes nothing else of the vector.
   [[nodiscard]] bool writes_only(const Range& range) const;
+  // The bytes of the payload of all these messages.
+  [[nodiscard]] std::int64_t bytes_of(const std::vector<int>& messages) const {
+    std::int64_t bytes = 0;
+    for (const int number : messages) bytes += nodes[static_cast<std::size_t>(number)].bytes;
+    return bytes;
+  }
 };
 
 // Room in a head for the payload of a message, if all of it fits and is one segment.
@@ -103,7 +112,8 @@ class MessageGraphBuilder {
   explicit MessageGraphBuilder(const MessageGraphOptions& options);
   ~MessageGraphBuilder();
 
-  // blocks[b] is block b of the program; those of an all-to-all from program.blocks on lie in the output.
+  // blocks[b] is block b of the program; where there is an output, those from
+  // program.blocks on lie in it.
   MessageGraphBuilder& add(const algorithm::Program& program, const std::vector<Range>& blocks);
   // Rank r sends every other rank its own contribution to that one's block, and adds up what it gets for
   // block r, in the order of ranks and all at once; writes nothing but block r. As many bytes as in a ring.

@@ -120,4 +120,21 @@ Prepared prepare(const Recipe& recipe, const AlgorithmChoice& choice, int ranks,
           .executor = Executor(std::move(graph))};
 }
 
+MessageGraph graph_of_rows(const algorithm::Program& exchange, const comm::ChunkPlaces& places,
+                           const std::int64_t* sent, const std::int64_t* received,
+                           MessageGraphOptions options) {
+  std::vector<Range> blocks;
+  for (const std::int64_t* const counts : {sent, received}) {
+    for (int rank = 0; rank < places.ranks; ++rank) {
+      for (int chunk = 0; chunk < places.chunks; ++chunk) {
+        const std::int64_t begin = places.begin_of(rank, chunk);
+        blocks.push_back(
+            {.begin = begin, .end = begin + counts[rank * places.chunks + chunk] * places.row_bytes});
+      }
+    }
+  }
+  options.agreed = true;
+  return MessageGraphBuilder(options).add(exchange, blocks).finish();
+}
+
 }  // namespace dear::message_programs

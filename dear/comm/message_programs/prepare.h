@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "dear/base/vocabulary/dtype.h"
+#include "dear/comm/group/chunk_rows.h"
 #include "dear/comm/message_programs/choice.h"
 #include "dear/comm/message_programs/executor.h"
 
@@ -36,5 +37,11 @@ struct Prepared {
 // `options` say which rank it is for, and how its messages follow each other; the recipe and the choice
 // decide the rest of them. ConfigError for an algorithm that there is not.
 Prepared prepare(const Recipe& recipe, const AlgorithmChoice& choice, int ranks, MessageGraphOptions options);
+
+// This rank's messages of rows in an all-to-all-v, once it knows what it sends and what comes: [rank][chunk],
+// as in ChunkRows. `exchange` is an all-to-all of as many ranks and chunks.
+MessageGraph graph_of_rows(const algorithm::Program& exchange, const comm::ChunkPlaces& places,
+                           const std::int64_t* sent, const std::int64_t* received,
+                           MessageGraphOptions options);
 
 }  // namespace dear::message_programs

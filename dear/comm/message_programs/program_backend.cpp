@@ -3,6 +3,7 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "dear/comm/group/shard.h"
 #include "dear/comm/message_programs/heading.h"
 #include "dear/comm/message_programs/prepare.h"
+#include "dear/platform/algorithm/algorithms.h"
 
 namespace dear::message_programs {
 namespace {
@@ -76,6 +78,8 @@ class Programs final : public Backend {
       };
       if (request.collective == Collective::barrier) {
         meet(comm::heading_of(sequence_, request), what, deadline);
+      } else if (request.collective == Collective::all_to_all_v) {
+        carry_rows(request, what, deadline);
       } else {
         carry(request, what, deadline);
       }
@@ -111,6 +115,7 @@ class Programs final : public Backend {
 
   void meet(const Heading& heading, const Describe& what, Deadline deadline);
   void carry(const Request& request, const Describe& what, Deadline deadline);
+  void carry_rows(const Request& request, const Describe& what, Deadline deadline);
   Prepared& prepared_for(const Request& request);
   [[nodiscard]] AlgorithmChoice choice_for(const CollectiveCall& call) const;
   void execute(Prepared& prepared, const Heading& heading, ExecutionArguments arguments, const Describe& what,
@@ -127,6 +132,7 @@ class Programs final : public Backend {
   // Memory into which messages may still be on their way after a failure.
   struct Memory {
     std::map<Recipe, Kept> graphs;
+    std::optional<Executor> rows;                  // of the last all-to-all-v
     StagingMemory stage;                           // of the graphs
     StagingMemory beside;                          // copies of vectors, and gathered contributions
     std::unique_ptr<channels::Channels> channels;  // gone first: see StagingMemory
@@ -138,7 +144,8 @@ class Programs final : public Backend {
   ProgramOptions options_;
   std::shared_ptr<Memory> memory_ = std::make_shared<Memory>();
   std::shared_ptr<channels::SharedChannels> shared_;
-  std::vector<int> names_;  // by rank, its rank in the whole of the channels
+  std::vector<int> names_;       // by rank, its rank in the whole of the channels
+  algorithm::Program exchange_;  // of the rows of the last all-to-all-v; of any counts
   int rank_ = 0;
   int size_ = 1;
   os::FirstError error_;
@@ -236,6 +243,41 @@ void Programs::carry(const Request& request, const Describe& what, Deadline dead
   }
   const bool adds = reduces(request.collective);
   if (adds && averages && !prepared.adds_in_one_pass) divide(request, wanted_of(request));
+}
+
+// See algorithm::pairwise_all_to_all_v(). Counts travel as an all-to-all of their own, in the heads of
+// messages where they fit, behind the heading of the whole; so no row moves before all peers ask for the
+// same.
+void Programs::carry_rows(const Request& request, const Describe& what, Deadline deadline) {
+  const ChunkRows& rows = request.rows;
+  const comm::ChunkPlaces places = places_of(request, size_);
+  const std::int64_t bytes = places.counts_bytes();
+  auto* const sent = reinterpret_cast<std::int64_t*>(memory_->beside.take(2 * bytes));
+  auto* const received = sent + places.counts();
+  std::copy_n(rows.sent, places.counts(), sent);
+  Prepared& counts = prepared_for(
+      {.collective = Collective::all_to_all, .view = {.count = places.counts(), .dtype = DType::i64}});
+  execute(counts, comm::heading_of(sequence_, request),
+          {.data = reinterpret_cast<std::byte*>(sent), .output = reinterpret_cast<std::byte*>(received)},
+          what, deadline);
+  for (int peer = 0; peer < size_; ++peer) {
+    check_counts(places, places.counts_of(received, peer), name_of(peer), name());
+    check_counts(places, places.counts_of(sent, peer), name(), name_of(peer));
+  }
+  std::copy_n(received, places.counts(), rows.received);
+  if (exchange_.blocks != size_ * rows.chunks || exchange_.rounds.empty())
+    exchange_ = algorithm::pairwise_all_to_all(size_, rows.chunks);
+  MessageGraph graph = graph_of_rows(exchange_, places, sent, received,
+                                     {.rank = rank_,
+                                      .element_bytes = size_of(request.view.dtype),
+                                      .most_ahead_bytes = options_.most_ahead_bytes});
+  if (rows.moved != nullptr) {
+    *rows.moved = {.received = graph.bytes_of(graph.receives)};
+    for (const std::vector<int>& to_peer : graph.sends) rows.moved->sent += graph.bytes_of(to_peer);
+  }
+  memory_->rows.emplace(std::move(graph));
+  memory_->rows->execute({.data = memory_of(request.view), .output = memory_of(request.output)}, channels(),
+                         memory_->stage, what, deadline);
 }
 
 void Programs::gather_and_add(Prepared& prepared, const Request& request, const Describe& what,

@@ -1,15 +1,19 @@
 #include "dear/comm/shaped/shaped.h"
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
+#include "dear/base/os/cache_line.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/units.h"
+#include "dear/platform/cost/all_to_all.h"
 #include "dear/platform/cost/ring.h"
 
 namespace dear::backends {
@@ -34,6 +38,8 @@ double modelled_seconds(const Request& request, const Link& link, int ranks) {
     case Collective::broadcast:
     case Collective::reduce:  // the same messages the other way
       return cost::pipelined_broadcast_seconds(link, ranks, bytes);
+    case Collective::all_to_all_v:  // its time depends on more than the request
+      break;
     case Collective::all_to_all:
       return cost::pairwise_all_to_all_seconds(link, ranks, bytes);
   }
@@ -80,7 +86,10 @@ class Shaped final : public Backend {
     if (refused_) {
       std::rethrow_exception(refused_);
     }
-    const std::chrono::duration<double> cost(modelled_seconds(request, network_.link, size()));
+    const std::chrono::duration<double> cost(
+        request.collective == Collective::all_to_all_v
+            ? cost::all_to_all_v_seconds(network_.link, gather_pair_bytes(request, deadline))
+            : modelled_seconds(request, network_.link, size()));
     if (cost > deadline.remaining()) {
       refuse(request, cost.count());
     }
@@ -103,6 +112,34 @@ class Shaped final : public Backend {
   void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
 
  private:
+  // Each rank knows what it sends itself; the time, which is the same on all, depends on what others send.
+  algorithm::PairBytes gather_pair_bytes(const Request& request, Deadline deadline) {
+    const auto ranks = static_cast<std::size_t>(size());
+    const comm::ChunkPlaces places = places_of(request, size());
+    std::vector<std::int64_t> mine(ranks);
+    for (int to = 0; to < size(); ++to) {
+      for (const std::int64_t rows : places.counts_of(request.rows.sent, to))
+        mine[static_cast<std::size_t>(to)] +=
+            std::clamp<std::int64_t>(rows, 0, places.room) * places.row_bytes;
+    }
+    const std::size_t bytes = ranks * sizeof(std::int64_t);
+    const std::int64_t block = os::whole_cache_lines(static_cast<std::int64_t>(bytes));
+    if (!told_.region()) told_ = inner_->allocate(block * size(), deadline);
+    std::memcpy(told_.data() + block * rank(), mine.data(), bytes);
+    inner_->run({.collective = Collective::all_gather,
+                 .view = {.buffer = told_, .count = block * size(), .dtype = DType::u8},
+                 .label = request.label,
+                 .timed = false},
+                deadline);
+    algorithm::PairBytes pairs{.ranks = size(), .chunks = request.rows.chunks, .bytes = {}};
+    pairs.bytes.resize(ranks * ranks);
+    for (int from = 0; from < size(); ++from) {
+      std::memcpy(pairs.bytes.data() + static_cast<std::size_t>(from) * ranks, told_.data() + block * from,
+                  bytes);
+    }
+    return pairs;
+  }
+
   [[noreturn]] void refuse(const Request& request, double seconds) {
     const std::string message = fmt::format(
         "{} takes {} on the modelled network {}, longer than the timeout leaves: raise the timeout or "
@@ -115,6 +152,7 @@ class Shaped final : public Backend {
 
   std::unique_ptr<Backend> inner_;
   Network network_;
+  Buffer told_;  // the bytes that ranks send each other in an all-to-all-v, by sender
   std::exception_ptr refused_;
   std::shared_ptr<SharedLink> link_;
   SteadyTime last_end_{};  // of the collective before, as reported

@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/os/testing/rounds.h"
+#include "dear/comm/group/testing/chunk_rows.h"
 #include "dear/comm/shm/testing/ranks.h"
 
 // Ranks as processes that are killed, stopped or leave: the others say so, and nothing is left.
@@ -96,6 +97,24 @@ class Failures : public ::testing::Test {
   const std::string rendezvous_ = testing::fresh_rendezvous();
   const testing::Holdings before_ = testing::holdings();
 };
+
+// The victim dies while it exchanges rows, in its first such exchange and in later ones.
+TEST_F(Failures, ADeathInAnExchangeOfRowsIsNoticedAndNamed) {
+  for (int victim = 0; victim < kRanks; ++victim) {
+    for (const int last : {0, 1, 5}) {
+      const auto reports = run_in_processes(kRanks, [&](int rank) {
+        const Group group = meet_as(rank, kRanks, rendezvous(), kLong);
+        comm::testing::exchange_rows(group, [&](int round) {
+          if (rank == victim && round == last) raise(SIGKILL);
+        });
+      });
+      EXPECT_EQ(reports[static_cast<std::size_t>(victim)], "killed by signal 9");
+      expect_all_but(victim, reports,
+                     AllOf(StartsWith(fmt::format("TransportError: rank {} (pid ", victim)),
+                           HasSubstr("died while others wait"), HasSubstr("all-to-all-v")));
+    }
+  }
+}
 
 class AtAPoint : public Failures, public ::testing::WithParamInterface<std::tuple<int, int>> {
  protected:

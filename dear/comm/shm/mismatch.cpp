@@ -46,10 +46,10 @@ PackedSummary packed(const RequestSummary& one) {
   const auto label = static_cast<std::uint64_t>(heading.label + 1);
   const auto root = static_cast<std::uint64_t>(heading.root);
   const auto offset = static_cast<std::uint64_t>(one.offset_bytes);
-  const bool has_room = kCount.fits(count) && kLabel.fits(label) && kRoot.fits(root) &&
-                        kOperation.fits(heading.collective) && kDType.fits(heading.dtype) &&
-                        kReduction.fits(heading.reduction) && kBuffer.fits(one.buffer) &&
-                        kOffset.fits(offset) && one.output_buffer == 0 && one.output_offset_bytes == 0;
+  const bool has_room =
+      kCount.fits(count) && kLabel.fits(label) && kRoot.fits(root) && kOperation.fits(heading.collective) &&
+      kDType.fits(heading.dtype) && kReduction.fits(heading.reduction) && kBuffer.fits(one.buffer) &&
+      kOffset.fits(offset) && one.output_buffer == 0 && one.output_offset_bytes == 0 && heading.chunks == 0;
   if (!has_room) {
     return {};
   }
@@ -68,7 +68,7 @@ RequestSummary summarize(std::uint64_t sequence, const Request& request, std::ui
   if (request.collective == Collective::barrier) return mine;
   mine.buffer = buffer;
   mine.offset_bytes = request.view.offset_bytes;
-  if (request.collective == Collective::all_to_all) {
+  if (has_output(request.collective)) {
     mine.output_buffer = output_buffer;
     mine.output_offset_bytes = request.output.offset_bytes;
   }

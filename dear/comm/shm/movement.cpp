@@ -123,6 +123,7 @@ Range brought_bytes(const Request& request, int rank, int size) {
     case Collective::reduce_scatter:
     case Collective::all_reduce:
     case Collective::all_to_all:
+    case Collective::all_to_all_v:
     case Collective::reduce:
       return {.begin = 0, .end = request.view.count * element};
   }
@@ -148,6 +149,24 @@ void move(const CollectiveMemory& memory) {
                  : copy_range(memory, memory.request.root, whole, stores_of(memory));
     case Collective::all_to_all:
       return copy_blocks(memory);
+    case Collective::all_to_all_v:  // see move_rows()
+      return;
+  }
+}
+
+void move_rows(const CollectiveMemory& memory, const comm::ChunkPlaces& places,
+               const std::int64_t* received) {
+  const Stores stores = stores_for(places.bytes_of_others(received, -1) * memory.size);
+  for (int step = 0; step < memory.size; ++step) {
+    const int peer = after(memory, step);
+    const std::byte* const part = memory.parts[static_cast<std::size_t>(peer)];
+    const std::span<const std::int64_t> counts = places.counts_of(received, peer);
+    for (int chunk = 0; chunk < places.chunks; ++chunk) {
+      const std::int64_t bytes = counts[static_cast<std::size_t>(chunk)] * places.row_bytes;
+      if (bytes == 0) continue;
+      copy(memory.out + places.begin_of(peer, chunk), part + places.begin_of(memory.rank, chunk), bytes,
+           stores);
+    }
   }
 }
 
@@ -161,6 +180,7 @@ void move_in_views(const CollectiveMemory& memory) {
     case Collective::reduce_scatter:
     case Collective::broadcast:
     case Collective::all_to_all:
+    case Collective::all_to_all_v:
     case Collective::reduce:
       return move(memory);
   }

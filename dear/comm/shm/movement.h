@@ -17,7 +17,8 @@ struct CollectiveMemory {
   int rank;
   int size;
   std::span<std::byte* const> parts;  // what each rank brought, where this rank can read it
-  std::byte* out;  // this rank's part of the view, of an all-to-all that of the output; may be among `parts`
+  std::byte*
+      out;  // this rank's part of the view, where there is an output its part of that; may be among `parts`
 
   [[nodiscard]] Range shard(int of) const {
     return shard_of(request.view.count, request.view.dtype, size, of);
@@ -34,6 +35,9 @@ Range brought_bytes(const Request& request, int rank, int size);
 // Does this rank's part of the collective. It writes to `out` alone. Each rank does an all-reduce in full, so
 // all-reduces and all-gathers should have few bytes here.
 void move(const CollectiveMemory& memory);
+
+// Does this rank's part of an all-to-all-v: copies as many rows as `received` counts from the parts to `out`.
+void move_rows(const CollectiveMemory& memory, const comm::ChunkPlaces& places, const std::int64_t* received);
 
 // As move(), where the parts are the views themselves: each rank writes what it has to give into all of them,
 // since a store need not wait for what a load must. Each rank does a chunk of an all-reduce, which nobody

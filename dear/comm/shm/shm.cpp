@@ -89,7 +89,10 @@ class Shm final : public SharedMemory {
         request.view.count * size_of(request.view.dtype) <= Control::kNoteBytes)
       return run_in_view(*this, request, deadline);
     Timing timing;
-    guarded([&] { timing = run_on_all(request, deadline); });
+    guarded([&] {
+      timing = request.collective == Collective::all_to_all_v ? run_of_rows(request, deadline)
+                                                              : run_on_all(request, deadline);
+    });
     return timing;
   }
 
@@ -166,6 +169,7 @@ class Shm final : public SharedMemory {
   [[nodiscard]] std::vector<RequestSummary> all_summaries() const;
   Buffer allocate_on_all(std::int64_t bytes, Parts parts, Deadline deadline);
   Timing run_on_all(const Request& request, Deadline deadline);
+  Timing run_of_rows(const Request& request, Deadline deadline);
 
   const ShmOptions options_;
   int rank_;
@@ -176,6 +180,7 @@ class Shm final : public SharedMemory {
   std::uint64_t sequence_ = 0;     // collectives entered, allocations included
   std::uint64_t buffers_ = 0;      // allocated
   std::vector<std::byte*> parts_;  // of the collective at work, by rank
+  Buffer counts_;                  // of rows, where they do not fit in a note
 };
 
 RequestSummary& Shm::say(const RequestSummary& mine) {
@@ -328,6 +333,45 @@ Timing Shm::run_on_all(const Request& request, Deadline deadline) {
       control_->barrier(what, deadline, request.waiting);
     }
   }
+  timing.end = end_now(request);
+  return timing;
+}
+
+// Counts are brought as a small collective is, with the rows if these fit, too; else rows are read in place.
+Timing Shm::run_of_rows(const Request& request, Deadline deadline) {
+  const auto what = [&] { return fmt::format("wait in collective {}, {}", sequence_, describe(request)); };
+  const ChunkRows& rows = request.rows;
+  const comm::ChunkPlaces places = places_of(request, size_);
+  const std::int64_t bytes = places.counts_bytes();
+  const bool beside = bytes <= Control::kNoteBytes;
+  const SharedView view = share(request.view);
+  const std::int64_t most = request.view.count * view.element;
+  const bool small = bytes + most <= Control::kNoteBytes;
+  RequestSummary& mine = say_of(request);
+  std::byte* const note = control_->note(rank_, sequence_);
+  if (beside) std::memcpy(note, rows.sent, static_cast<std::size_t>(bytes));
+  if (small && most > 0) std::memcpy(note + bytes, view.of(rank_), static_cast<std::size_t>(most));
+  Timing timing = enter(mine, begin_now(request).begin, request.timed, what, deadline, request.waiting);
+  if (!beside) {
+    if (counts_.bytes() < bytes) counts_ = allocate_on_all(bytes, Parts::one_per_rank, deadline);
+    std::memcpy(counts_.data(), rows.sent, static_cast<std::size_t>(bytes));
+    control_->barrier(what, deadline, request.waiting);
+  }
+  for (int rank = 0; rank < size_; ++rank) {
+    std::byte* const theirs = beside ? control_->note(rank, sequence_) : part_of(counts_, rank);
+    std::ranges::copy(places.counts_of(reinterpret_cast<const std::int64_t*>(theirs), rank_),
+                      rows.received + std::int64_t{rank} * rows.chunks);
+    comm::check_counts(places, places.counts_of(rows.received, rank), options_.name_of(rank), name());
+    parts_[static_cast<std::size_t>(rank)] = small ? theirs + bytes : view.of(rank);
+  }
+  move_rows({.request = request,
+             .rank = rank_,
+             .size = size_,
+             .parts = parts_,
+             .out = share(request.output).of(rank_)},
+            places, rows.received);
+  if (rows.moved != nullptr) *rows.moved = places.moved(rows, rank_);
+  if (!small) control_->barrier(what, deadline, request.waiting);  // as in run_on_all()
   timing.end = end_now(request);
   return timing;
 }

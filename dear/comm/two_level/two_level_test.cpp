@@ -8,6 +8,7 @@
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/channels/testing/thread_channels.h"
+#include "dear/comm/group/testing/chunk_rows.h"
 #include "dear/comm/group/testing/conformance.h"
 #include "dear/comm/shm/testing/ranks.h"
 #include "dear/comm/shm/testing/shm_threads.h"
@@ -85,6 +86,13 @@ TEST(TwoLevel, RanksThatDifferFailOnEveryHost) {
         group.barrier().wait();
       });
   EXPECT_THAT(reports, Each(HasSubstr("999")));
+}
+
+TEST(TwoLevel, ALieAboutRowsReachesEveryHost) {
+  EXPECT_THAT(
+      comm::testing::run_on_threads(make_threads({.hosts = 2, .ranks_per_host = 2}), {},
+                                    [](Group& group) { comm::testing::lie_about_rows(group, 3, 0, 5); }),
+      Each(HasSubstr("rank 3 says that it sends 5 rows of chunk 1 to rank 0")));
 }
 
 TEST(TwoLevelShapes, AreGridsOfSeveralHosts) {

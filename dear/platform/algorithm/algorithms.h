@@ -19,7 +19,13 @@ Program chain_broadcast(int ranks, int blocks);
 Program scatter_broadcast(int ranks, int blocks);
 Program double_tree_broadcast(int ranks, int blocks);
 
-Program pairwise_all_to_all(int ranks);
+// Block q * chunks + c is chunk c for rank q.
+Program pairwise_all_to_all(int ranks, int chunks);
+// [Note: all-to-all-v] First an all-to-all of counts: block q tells rank q how much of each chunk will come.
+// Then one of chunks: block ranks + q * chunks + c is chunk c for rank q, of any size. Both ends know the
+// sizes by then, so a message without bytes travels on neither; and as each chunk goes straight to its place,
+// a program that is right for full chunks is right for any counts.
+Program pairwise_all_to_all_v(int ranks, int chunks);
 
 // A way to carry collectives, as the literature names it. An all-gather read backwards is its reduce-scatter,
 // a broadcast read backwards its reduce, unless it has one of its own; the two halves together are its
@@ -31,7 +37,8 @@ struct Algorithm {
   Program (*all_gather)(int ranks) = nullptr;      // nullptr for what it does not have
   Program (*reduce_scatter)(int ranks) = nullptr;  // its own
   Program (*broadcast)(int ranks, int blocks) = nullptr;
-  Program (*all_to_all)(int ranks) = nullptr;
+  Program (*all_to_all)(int ranks, int chunks) = nullptr;
+  Program (*all_to_all_v)(int ranks, int chunks) = nullptr;
 };
 const std::vector<Algorithm>& algorithms();
 const Algorithm& find_algorithm(std::string_view name);  // ConfigError that lists them all
@@ -40,7 +47,8 @@ const Algorithm& find_algorithm(std::string_view name);  // ConfigError that lis
 struct Shape {
   int ranks = 1;
   int root = 0;    // of a broadcast or reduce
-  int blocks = 1;  // of a broadcast, reduce or all-reduce that is pipelined; else as many as ranks
+  int blocks = 1;  // of a broadcast, reduce or all-reduce that is pipelined, and for each rank in an
+                   // all-to-all or all-to-all-v; else as many as ranks
 };
 
 bool has(const Algorithm& algorithm, Collective collective);

@@ -23,9 +23,9 @@ using testing::verify;
 
 constexpr int kMostRanks = 33;
 
-constexpr Collective kCollectives[] = {Collective::reduce_scatter, Collective::all_gather,
-                                       Collective::all_reduce,     Collective::broadcast,
-                                       Collective::reduce,         Collective::all_to_all};
+constexpr Collective kCollectives[] = {
+    Collective::reduce_scatter, Collective::all_gather, Collective::all_reduce,  Collective::broadcast,
+    Collective::reduce,         Collective::all_to_all, Collective::all_to_all_v};
 
 // ---- Every program there is, for every number of ranks.
 
@@ -167,7 +167,7 @@ TEST(Algorithms, RefuseWhatCannotBe) {
   EXPECT_THROW(make_program(ring, Collective::broadcast, {.ranks = 2, .blocks = 0}), ConfigError);
   const Program gather = ring_all_gather(3);
   EXPECT_THROW(concatenated(gather, gather, "twice"), ConfigError);
-  EXPECT_THROW(reversed(pairwise_all_to_all(3), "back"), ConfigError);
+  EXPECT_THROW(reversed(pairwise_all_to_all(3, 1), "back"), ConfigError);
 }
 
 }  // namespace

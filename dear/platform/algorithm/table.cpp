@@ -52,7 +52,8 @@ const std::vector<Algorithm>& algorithms() {
        .summary = "each block goes straight to its rank, one partner in a round",
        .source = "Thakur, Rabenseifner, Gropp 2005, doi:10.1177/1094342005051521",
        .all_gather = pairwise_all_gather,
-       .all_to_all = pairwise_all_to_all},
+       .all_to_all = pairwise_all_to_all,
+       .all_to_all_v = pairwise_all_to_all_v},
       {.name = "bruck",
        .summary = "log2 P rounds, rounded up, for any number of ranks",
        .source = "Bruck et al. 1997, doi:10.1109/71.642949",
@@ -91,6 +92,8 @@ bool has(const Algorithm& algorithm, Collective collective) {
       return algorithm.all_gather != nullptr || algorithm.broadcast != nullptr;
     case Collective::all_to_all:
       return algorithm.all_to_all != nullptr;
+    case Collective::all_to_all_v:
+      return algorithm.all_to_all_v != nullptr;
     case Collective::barrier:
       break;
   }
@@ -132,7 +135,9 @@ Program make_program(const Algorithm& algorithm, Collective collective, const Sh
     case Collective::reduce:
       return reversed(broadcast(shape.root), name);
     case Collective::all_to_all:
-      return algorithm.all_to_all(shape.ranks);
+      return algorithm.all_to_all(shape.ranks, shape.blocks);
+    case Collective::all_to_all_v:
+      return algorithm.all_to_all_v(shape.ranks, shape.blocks);
     case Collective::all_reduce:
     case Collective::barrier:
       break;

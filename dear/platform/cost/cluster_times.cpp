@@ -280,7 +280,7 @@ ClusterTimes::ClusterTimes(const Cluster& cluster, const ClusterTimesOptions& op
 }
 
 const ClusterTimes::AlgorithmTime& ClusterTimes::fastest(Collective collective, std::int64_t bytes) const {
-  if (bytes < 0 || collective == Collective::all_to_all || collective == Collective::barrier)
+  if (bytes < 0 || has_output(collective) || collective == Collective::barrier)
     throw ConfigError(fmt::format(
         "{} of {} bytes has no time on a cluster: give another collective, and a size of at least zero",
         name_of(collective), bytes));

@@ -71,9 +71,9 @@ class ClusterTimes {
   // ConfigError for a cluster that is none (validate), and for an algorithm that it cannot have.
   explicit ClusterTimes(const Cluster& cluster, const ClusterTimesOptions& options = {});
 
-  // Any collective but an all-to-all and a barrier. Takes some nanoseconds; any thread. In chunks, the first
-  // call for a size makes plans, some hundred microseconds, for sizes four to an octave; between these, times
-  // are linear. ConfigError for negative bytes.
+  // Any collective but an all-to-all, an all-to-all-v and a barrier. Takes some nanoseconds; any thread. In
+  // chunks, the first call for a size makes plans, some hundred microseconds, for sizes four to an octave;
+  // between these, times are linear. ConfigError for negative bytes.
   [[nodiscard]] double seconds(Collective collective, std::int64_t bytes) const;
   [[nodiscard]] ChosenTime choose(Collective collective, std::int64_t bytes) const;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 
 #include <gmock/gmock.h>
 
@@ -119,6 +120,54 @@ TEST(Rounds, OverAGridAreThoseOfItsProgram) {
   EXPECT_THROW(grid_rounds(grid, {0, 1}, algorithms, Collective::all_reduce), ConfigError);
   EXPECT_THROW(grid_rounds(grid, {0, 1, 2}, {"ring"}, Collective::all_reduce), ConfigError);
   EXPECT_THROW(grid_rounds(grid, {0, 1, 2}, algorithms, Collective::broadcast), ConfigError);
+}
+
+// What a message between two ranks has, from plain loops over an all-to-all-v's matrix.
+TEST(Rounds, OfAnAllToAllVCarryEachPairOnce) {
+  std::mt19937 generator(5);
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    for (const int chunks : {0, 3}) {
+      algorithm::PairBytes pairs{.ranks = ranks, .chunks = chunks, .bytes = {}};
+      for (int pair = 0; pair < ranks * ranks; ++pair)
+        pairs.bytes.push_back(generator() % 3 == 0 ? 0 : static_cast<std::int64_t>(generator() % 1000));
+      std::vector<double> carried(pairs.bytes.size());
+      const auto rounds = all_to_all_v_rounds(pairs);
+      const auto total = static_cast<double>(pairs.total());
+      Exchange mine, theirs;
+      for (int round = 0; round < rounds->rounds(); ++round) {
+        for (int rank = 0; rank < ranks; ++rank) {
+          rounds->exchange(round, rank, mine);
+          for (const Message& sent : mine.sends) {
+            rounds->exchange(round, sent.peer, theirs);
+            ASSERT_THAT(theirs.receives, ElementsAre(Message{.peer = rank, .share = sent.share}));
+            carried[static_cast<std::size_t>(rank * ranks + sent.peer)] += sent.share * total;
+          }
+        }
+      }
+      for (int from = 0; from < ranks; ++from) {
+        for (int to = 0; to < ranks; ++to) {
+          const double wanted = from == to ? 0 : static_cast<double>(pairs.at(from, to) + 8 * chunks);
+          EXPECT_NEAR(carried[static_cast<std::size_t>(from * ranks + to)], wanted, 1e-6);
+        }
+      }
+    }
+  }
+}
+
+// 3 ranks, 1 s a message, 1 byte a second; see cost/all_to_all_test.cpp. Where all ranks are in nodes of
+// their own behind a switch that carries a third, 1 byte a second, what meets in it shares that.
+TEST(Play, AnAllToAllVSharesLinks) {
+  const Link link{.alpha_seconds = 1, .beta_seconds_per_byte = 1};
+  const algorithm::PairBytes pairs{.ranks = 3, .chunks = 0, .bytes = {99, 10, 0, 0, 99, 2, 0, 5, 99}};
+  const auto rounds = all_to_all_v_rounds(pairs);
+  const auto total = static_cast<double>(pairs.total());
+  EXPECT_NEAR(play(rounds, flat(3, link), total).seconds, 17, 1e-9);
+  // Both messages of round 1 at half speed: 2 bytes by 5 s, and 10 by 13 s; then 5 alone.
+  EXPECT_NEAR(play(rounds, two_levels(3, 1, {}, link, 3), total).seconds, 13 + 6, 1e-9);
+  EXPECT_EQ(
+      play(all_to_all_v_rounds({.ranks = 2, .chunks = 0, .bytes = {4, 0, 0, 4}}), flat(2, link), 0).seconds,
+      0);
+  EXPECT_THROW(all_to_all_v_rounds({.ranks = 2, .bytes = {1}}), ConfigError);
 }
 
 TEST(Rounds, AreRefusedAsProgramsAre) {

@@ -71,6 +71,32 @@ class ShiftedRounds final : public Rounds {
   int rounds_;
 };
 
+class AllToAllVRounds final : public Rounds {
+ public:
+  explicit AllToAllVRounds(algorithm::PairBytes pairs)
+      : pairs_(std::move(pairs)), total_(static_cast<double>(pairs_.total())) {}
+
+  [[nodiscard]] int ranks() const override { return pairs_.ranks; }
+  [[nodiscard]] int rounds() const override { return (pairs_.ranks - 1) * (pairs_.chunks > 0 ? 2 : 1); }
+  void exchange(int round, int rank, Exchange& into) const override {
+    const int ranks = pairs_.ranks;
+    const int shift = round % (ranks - 1) + 1;
+    const bool counts = pairs_.chunks > 0 && round < ranks - 1;
+    const auto message = [&](int peer, std::int64_t bytes, std::vector<Message>& messages) {
+      messages.clear();
+      if (bytes > 0) messages.push_back({.peer = peer, .share = static_cast<double>(bytes) / total_});
+    };
+    const int to = (rank + shift) % ranks;
+    const int from = (rank + ranks - shift) % ranks;
+    message(to, counts ? pairs_.counts_bytes() : pairs_.at(rank, to), into.sends);
+    message(from, counts ? pairs_.counts_bytes() : pairs_.at(from, rank), into.receives);
+  }
+
+ private:
+  algorithm::PairBytes pairs_;
+  double total_;
+};
+
 class DirectRounds final : public Rounds {
  public:
   explicit DirectRounds(int ranks) : ranks_(ranks) {}
@@ -151,6 +177,11 @@ std::shared_ptr<const Rounds> pairwise_rounds(Collective collective, int ranks) 
   return std::make_shared<ShiftedRounds>(ShiftedRounds::Shift::further_each_round, collective, ranks);
 }
 
+std::shared_ptr<const Rounds> all_to_all_v_rounds(algorithm::PairBytes pairs) {
+  algorithm::validate(pairs);
+  return std::make_shared<AllToAllVRounds>(std::move(pairs));
+}
+
 std::shared_ptr<const Rounds> direct_rounds(int ranks) { return std::make_shared<DirectRounds>(ranks); }
 
 std::shared_ptr<const Rounds> line_rounds(std::string_view algorithm, Collective collective, int members) {
@@ -197,7 +228,8 @@ std::shared_ptr<const Rounds> make_rounds(const algorithm::Algorithm& algorithm,
                       shape.root >= 0 && shape.root < shape.ranks;
   if (can_be && algorithm.name == "ring" && is_of_shards(collective))
     return ring_rounds(collective, shape.ranks);
-  if (can_be && algorithm.name == "pairwise") return pairwise_rounds(collective, shape.ranks);
+  if (can_be && algorithm.name == "pairwise" && collective != Collective::all_to_all_v)
+    return pairwise_rounds(collective, shape.ranks);
   return rounds_of(algorithm::make_program(algorithm, collective, shape));
 }
 

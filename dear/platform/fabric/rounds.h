@@ -6,6 +6,7 @@
 
 #include "dear/platform/algorithm/algorithms.h"
 #include "dear/platform/algorithm/grid.h"
+#include "dear/platform/algorithm/pair_bytes.h"
 #include "dear/platform/algorithm/program.h"
 
 namespace dear::fabric {
@@ -46,6 +47,11 @@ std::shared_ptr<const Rounds> rounds_of(const algorithm::Program& program);
 // have P^2 messages.
 std::shared_ptr<const Rounds> ring_rounds(Collective collective, int ranks);
 std::shared_ptr<const Rounds> pairwise_rounds(Collective collective, int ranks);
+
+// An all-to-all-v by pairwise exchange, as cost::all_to_all_v_seconds() has it: P - 1 rounds of counts,
+// unless there are none, then P - 1 of what they count, in which what has no bytes does not travel. Shares
+// are of pairs.total(). ConfigError for pairs that are none.
+std::shared_ptr<const Rounds> all_to_all_v_rounds(algorithm::PairBytes pairs);
 
 // The algorithm "direct" of line_algorithms(): everyone sends an equal share to all others in one round.
 // Nothing is stored.

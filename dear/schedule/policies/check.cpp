@@ -102,7 +102,7 @@ void ScheduleCheck::structure() const {
 void ScheduleCheck::collective(StepId step) const {
   const auto& work = std::get<Communicate>(schedule_.steps()[step].work);
   const bool of_bucket = is_of_bucket(work.payload), gradients = work.payload == Payload::gradients;
-  if (work.collective == Collective::barrier || work.collective == Collective::all_to_all ||
+  if (work.collective == Collective::barrier || has_output(work.collective) ||
       work.collective == Collective::reduce)
     refuse(schedule_, "{} does not exist: buckets are reduce-scattered, all-gathered and all-reduced",
            describe(schedule_, step));

@@ -29,6 +29,7 @@ struct Series {
   std::vector<double> seconds{};
   std::vector<double> slowdowns{};  // of what they compute
   std::vector<double> waiting_shares{};
+  std::vector<std::int64_t> sent_bytes{};  // by rank, of an all-to-all-v
   bool verified = false;
   bool refused = false;
 };
@@ -74,6 +75,11 @@ class Benchmark {
       const std::size_t number = workers_.size();
       workers_.push_back(start_workers(selected));
       all_series_.push_back({.library = number, .operation = settings.operation});
+      // What an all-to-all-v saves: the same blocks, full.
+      if (!selected.library->only_copies && settings.operation == MeasuredOperation::all_to_all_v) {
+        if (selected.library->rival) all_series_.pop_back();
+        all_series_.push_back({.library = number, .operation = MeasuredOperation::all_to_all});
+      }
       // A rival runs the all-reduce, in whose place the pair stands.
       if (selected.library->rival && !selected.library->only_copies &&
           settings.operation == MeasuredOperation::pair) {
@@ -151,8 +157,9 @@ class Benchmark {
                                     .bytes = bytes,
                                     .seconds = spread_of(series.seconds),
                                     .verified = series.verified,
-                                    .copies = settings_.libraries[series.library].library->only_copies,
+                                    .copies = copies(series),
                                     .ahead = ahead_of(series),
+                                    .sent_bytes = series.sent_bytes,
                                     .touched = settings_.touch});
         if (const auto& grid = settings_.libraries[series.library].grid)
           outcome_.results.back().planned_seconds = planned_seconds(*grid, series.operation, bytes);
@@ -189,9 +196,12 @@ class Benchmark {
     Command verify = order(series, bytes, {});
     verify.kind = Command::Kind::verify;
     series.verified = true;
+    series.sent_bytes.clear();
     const std::vector<Reply> replies = workers.ask(verify);
     for (std::size_t rank = 0; rank < replies.size(); ++rank) {
       const Reply& reply = replies[rank];
+      if (series.operation == MeasuredOperation::all_to_all_v && !copies(series))
+        series.sent_bytes.push_back(reply.sent_bytes);
       if (reply.kind == Reply::Kind::refused) {
         if (!series.computing)
           outcome_.notes.push_back(fmt::format("{} is not measured at {}: {}",
@@ -231,6 +241,9 @@ class Benchmark {
     return series.batch;
   }
 
+  [[nodiscard]] bool copies(const Series& series) const {
+    return settings_.libraries[series.library].library->only_copies;
+  }
   // A rival waits for each operation; only groups of DeAR issue operations ahead.
   [[nodiscard]] int ahead_of(const Series& series) const {
     return settings_.libraries[series.library].library->rival ? 1 : settings_.ahead;
@@ -249,7 +262,8 @@ class Benchmark {
             .repetitions = times.repetitions,
             .batch = series.batch,
             .computing = series.computing,
-            .touching = settings_.touch};
+            .touching = settings_.touch,
+            .seed = settings_.seed};
   }
 
   const BenchmarkSettings& settings_;
@@ -281,7 +295,7 @@ BenchmarkOutcome run_benchmark(const BenchmarkSettings& settings, const launch::
                        .reproducible = settings.reproducible,
                        .ahead = settings.ahead,
                        .prepare_bytes = most,
-                       .output_bytes = settings.operation == MeasuredOperation::all_to_all ? most : 0,
+                       .output_bytes = has_output(settings.operation) ? most : 0,
                        .timeout = settings.timeout,
                        .launcher = selected.launcher,
                        .grid_words = selected.grid_words},

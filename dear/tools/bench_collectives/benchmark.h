@@ -40,6 +40,7 @@ struct BenchmarkSettings {
   int repeat = 15;
   std::chrono::duration<double> timeout = std::chrono::seconds(60);
   bool bind = false;
+  std::uint64_t seed = 1;     // of the sizes of an all-to-all-v
   bool reproducible = false;  // see LibraryOptions
   int ahead = 1;              // likewise
   bool interference = false;  // the first library is measured while its ranks compute, too

@@ -18,6 +18,7 @@ struct Call {
   MeasuredOperation operation = MeasuredOperation::pair;
   DType dtype = DType::f32;
   std::int64_t count = 0;
+  std::uint64_t seed = 0;  // of an all-to-all-v's sizes: uneven_rows()
 };
 
 // The collectives of a library in one rank of a benchmark. One thread uses them.
@@ -37,7 +38,7 @@ class Collectives {
   [[nodiscard]] virtual const std::byte* reduced_shard(const Call& call) const = 0;
 
   // Allocates data() and output() of so many bytes, for the life of this object. Every rank calls it once.
-  // Only an all-to-all needs an output.
+  // Only what has_output() needs an output.
   virtual void prepare(std::int64_t bytes, std::int64_t output_bytes) = 0;
   [[nodiscard]] virtual std::byte* data() const = 0;
   [[nodiscard]] virtual std::byte* output() const = 0;
@@ -45,8 +46,10 @@ class Collectives {
   [[nodiscard]] virtual const std::byte* gathered() const { return data(); }
 
   // Runs the operation on the vector in data(), in place save for the shard of a reduce-scatter. An
-  // all-to-all and a plain copy write to output(). Returns when this rank's result is complete.
+  // all-to-all(-v) and a plain copy write to output(). Returns when this rank's result is complete.
   virtual void run(const Call& call) = 0;
+  // The bytes that the last all-to-all-v sent from this rank to others, as what carried them counted.
+  [[nodiscard]] virtual std::int64_t sent_bytes() const { return 0; }
   // Runs the operation `batch` times.
   virtual void run_batch(const Call& call, int batch) {
     for (int i = 0; i < batch; ++i) run(call);

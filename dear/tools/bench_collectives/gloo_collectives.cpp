@@ -24,6 +24,7 @@ class GlooCollectives : public PrivateCollectives {
     if (operation == MeasuredOperation::pair || operation == MeasuredOperation::reduce_scatter) {
       return "Gloo has no reduce-scatter, where an all-reduce takes its place";
     }
+    if (operation == MeasuredOperation::all_to_all_v) return "an all-to-all of full blocks takes its place";
     return dtype == DType::bf16 ? "Gloo does not add bf16" : "";
   }
   [[nodiscard]] int granularity(MeasuredOperation operation) const override {
@@ -46,6 +47,7 @@ class GlooCollectives : public PrivateCollectives {
         return gloo_->barrier();
       case MeasuredOperation::pair:
       case MeasuredOperation::reduce_scatter:
+      case MeasuredOperation::all_to_all_v:
         break;
     }
     throw ConfigError(refusal(call.operation, call.dtype));

@@ -1,8 +1,11 @@
 #include "dear/tools/bench_collectives/group_collectives.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 #include <vector>
+
+#include "dear/tools/bench_collectives/uneven_rows.h"
 
 namespace dear::bench_collectives {
 namespace {
@@ -13,7 +16,7 @@ class GroupCollectives : public Collectives {
 
   [[nodiscard]] std::string description() const override { return group_.description(); }
   [[nodiscard]] int granularity(MeasuredOperation operation) const override {
-    return operation == MeasuredOperation::all_to_all ? group_.size() : 1;
+    return has_output(operation) ? group_.size() : 1;
   }
   [[nodiscard]] Range shard(const Call& call, int rank) const override {
     return shard_of(call.count, call.dtype, group_.size(), rank);
@@ -32,6 +35,7 @@ class GroupCollectives : public Collectives {
   [[nodiscard]] std::byte* output() const override { return output_.data(); }
   [[nodiscard]] const std::byte* gathered() const override { return gathered_.data(); }
 
+  [[nodiscard]] std::int64_t sent_bytes() const override { return moved_.sent; }
   void run(const Call& call) override {
     carry_out(call, [this](Request&& request) { group_.perform(std::move(request)); });
   }
@@ -74,13 +78,31 @@ class GroupCollectives : public Collectives {
         return carry({.collective = Collective::all_to_all,
                       .view = {.buffer = data_, .count = call.count, .dtype = call.dtype},
                       .output = {.buffer = output_, .count = call.count, .dtype = call.dtype}});
+      case MeasuredOperation::all_to_all_v:
+        draw(call);
+        return carry({.collective = Collective::all_to_all_v,
+                      .view = {.buffer = data_, .count = call.count, .dtype = call.dtype},
+                      .output = {.buffer = output_, .count = call.count, .dtype = call.dtype},
+                      .rows = {.sent = sent_.data(), .received = received_.data(), .moved = &moved_}});
       case MeasuredOperation::barrier:
         return perform(Collective::barrier);
     }
   }
 
+  // Once for many calls, which may be under way: nothing is drawn again for the same.
+  void draw(const Call& call) {
+    if (!sent_.empty() && call.count == drawn_for_.count && call.seed == drawn_for_.seed) return;
+    drawn_for_ = call;
+    const auto rows = uneven_rows(call.seed, group_.size(), call.count / group_.size());
+    sent_ = rows[static_cast<std::size_t>(group_.rank())];
+    received_.resize(sent_.size());
+  }
+
   int ahead_;
   Buffer output_;
+  Call drawn_for_;
+  std::vector<std::int64_t> sent_, received_;
+  MovedBytes moved_;
 };
 
 class OneCopyCollectives final : public GroupCollectives {

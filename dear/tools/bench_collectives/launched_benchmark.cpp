@@ -87,7 +87,7 @@ BenchmarkOutcome run_launched_benchmark(const BenchmarkSettings& settings,
                                         const LaunchEnvironment& environment,
                                         const std::function<void(std::int64_t bytes)>& progress) {
   const std::int64_t most = *std::max_element(settings.sizes.begin(), settings.sizes.end());
-  const std::int64_t output = settings.operation == MeasuredOperation::all_to_all ? most : 0;
+  const std::int64_t output = has_output(settings.operation) ? most : 0;
   std::optional<Group> group;
   const auto start_workers = [&](const SelectedLibrary& selected) {
     const Library& library = *selected.library;

@@ -31,10 +31,13 @@ Model model_of(MeasuredOperation operation) {
       return {"pipelined chain", cost::pipelined_broadcast_seconds};
     case MeasuredOperation::all_to_all:
       return {"pairwise exchange", cost::pairwise_all_to_all_seconds};
+    case MeasuredOperation::all_to_all_v:
     case MeasuredOperation::barrier:
       break;
   }
-  throw ConfigError("alpha and beta cannot be fitted to a barrier: measure an operation that moves bytes");
+  throw ConfigError(
+      fmt::format("alpha and beta cannot be fitted to {}: measure another operation that moves bytes",
+                  operation == MeasuredOperation::barrier ? "a barrier" : "uneven blocks"));
 }
 
 // Medians over the sizes, of those that were measured while their ranks computed. What is quicker then was so

@@ -12,20 +12,21 @@ namespace dear::bench_collectives {
 namespace {
 
 // In the order of the enumeration.
-constexpr std::array<std::string_view, 7> kNames{"reduce-scatter+all-gather",
+constexpr std::array<std::string_view, 8> kNames{"reduce-scatter+all-gather",
                                                  "reduce-scatter",
                                                  "all-gather",
                                                  "all-reduce",
                                                  "broadcast",
                                                  "all-to-all",
+                                                 "all-to-all-v",
                                                  "barrier"};
 
 }  // namespace
 
 const std::vector<MeasuredOperation>& measured_operations() {
   using enum MeasuredOperation;
-  static const std::vector<MeasuredOperation> kAll{pair,      reduce_scatter, all_gather, all_reduce,
-                                                   broadcast, all_to_all,     barrier};
+  static const std::vector<MeasuredOperation> kAll{pair,      reduce_scatter, all_gather,   all_reduce,
+                                                   broadcast, all_to_all,     all_to_all_v, barrier};
   return kAll;
 }
 
@@ -48,6 +49,10 @@ bool reduces(MeasuredOperation operation) {
   return operation == pair || operation == reduce_scatter || operation == all_reduce;
 }
 
+bool has_output(MeasuredOperation operation) {
+  return operation == MeasuredOperation::all_to_all || operation == MeasuredOperation::all_to_all_v;
+}
+
 double bus_factor(MeasuredOperation operation, int ranks) {
   const double others = static_cast<double>(ranks - 1) / ranks;
   switch (operation) {
@@ -57,6 +62,7 @@ double bus_factor(MeasuredOperation operation, int ranks) {
     case MeasuredOperation::reduce_scatter:
     case MeasuredOperation::all_gather:
     case MeasuredOperation::all_to_all:
+    case MeasuredOperation::all_to_all_v:
       return others;
     case MeasuredOperation::broadcast:
       return 1;

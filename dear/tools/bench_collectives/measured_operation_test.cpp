@@ -33,6 +33,7 @@ TEST(BusFactor, IsThatOfNcclTests) {
   EXPECT_DOUBLE_EQ(bus_factor(reduce_scatter, 4), 0.75);
   EXPECT_DOUBLE_EQ(bus_factor(all_gather, 4), 0.75);
   EXPECT_DOUBLE_EQ(bus_factor(all_to_all, 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor(all_to_all_v, 4), 0.75);
   EXPECT_DOUBLE_EQ(bus_factor(broadcast, 4), 1);
   EXPECT_DOUBLE_EQ(bus_factor(barrier, 4), 0);
   EXPECT_DOUBLE_EQ(bus_factor(all_reduce, 2), 1);

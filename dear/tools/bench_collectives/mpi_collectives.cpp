@@ -22,6 +22,7 @@ class MpiCollectives : public PrivateCollectives {
     return mpi_->description() + ", its own collectives";
   }
   [[nodiscard]] std::string refusal(MeasuredOperation operation, DType dtype) const override {
+    if (operation == MeasuredOperation::all_to_all_v) return "an all-to-all of full blocks takes its place";
     const bool can =
         !reduces(operation) || mpi_->supports({.collective = Collective::all_reduce, .dtype = dtype});
     return can ? "" : fmt::format("MPI has no sums of {}", dear::name_of(dtype));
@@ -58,6 +59,8 @@ class MpiCollectives : public PrivateCollectives {
         return perform(Collective::all_reduce, nullptr);
       case MeasuredOperation::broadcast:
         return perform(Collective::broadcast, nullptr);
+      case MeasuredOperation::all_to_all_v:  // refused
+        return;
       case MeasuredOperation::all_to_all:
         return perform(Collective::all_to_all, output_.get());
       case MeasuredOperation::barrier:

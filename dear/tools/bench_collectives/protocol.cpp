@@ -56,7 +56,8 @@ std::string to_text(const Command& command) {
                {"batch", command.batch},
                {"computing", command.computing},
                {"touching", command.touching},
-               {"late_seconds", command.late_seconds}});
+               {"late_seconds", command.late_seconds},
+               {"seed", command.seed}});
 }
 
 std::string to_text(const Reply& reply) {
@@ -73,7 +74,8 @@ std::string to_text(const Reply& reply) {
                {"begins", begins},
                {"ends", ends},
                {"slowdowns", reply.slowdowns},
-               {"processor_shares", reply.processor_shares}});
+               {"processor_shares", reply.processor_shares},
+               {"sent_bytes", reply.sent_bytes}});
 }
 
 Command parse_command(std::string_view text) {
@@ -89,7 +91,8 @@ Command parse_command(std::string_view text) {
                    .batch = json.at("batch"),
                    .computing = json.at("computing"),
                    .touching = json.at("touching"),
-                   .late_seconds = json.at("late_seconds")};
+                   .late_seconds = json.at("late_seconds"),
+                   .seed = json.at("seed")};
   });
 }
 
@@ -100,7 +103,8 @@ Reply parse_reply(std::string_view text) {
                 .size = json.at("size"),
                 .text = json.at("text"),
                 .slowdowns = json.at("slowdowns"),
-                .processor_shares = json.at("processor_shares")};
+                .processor_shares = json.at("processor_shares"),
+                .sent_bytes = json.at("sent_bytes")};
     const auto begins = json.at("begins").get<std::vector<double>>();
     const auto ends = json.at("ends").get<std::vector<double>>();
     if (begins.size() != ends.size()) {

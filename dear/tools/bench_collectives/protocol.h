@@ -26,6 +26,7 @@ struct Command {
   bool computing = false;                                 // measure: all ranks compute meanwhile
   bool touching = false;                                  // measure: with writing before and reading after
   double late_seconds = 0;                                // measure: rank 0 begins so much after the others
+  std::uint64_t seed = 0;                                 // measure, verify: see Call
   friend bool operator==(const Command&, const Command&) = default;
 };
 
@@ -45,7 +46,8 @@ struct Reply {
   std::vector<Interval> intervals{};  // measured: as many as repetitions
   std::vector<double> slowdowns{};    // measured: of the computation in each; empty when nothing computed
   std::vector<double>
-      processor_shares{};  // measured: of a core, by this process; empty when no rank was late
+      processor_shares{};       // measured: of a core, by this process; empty when no rank was late
+  std::int64_t sent_bytes = 0;  // right: Collectives::sent_bytes()
   friend bool operator==(const Reply&, const Reply&) = default;
 };
 

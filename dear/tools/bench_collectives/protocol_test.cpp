@@ -23,7 +23,8 @@ TEST(Protocol, CommandsAreReadAsTheyWereWritten) {
                         .batch = 1000,
                         .computing = true,
                         .touching = true,
-                        .late_seconds = 1.0 / 3};
+                        .late_seconds = 1.0 / 3,
+                        .seed = std::uint64_t{1} << 63U};
   EXPECT_EQ(parse_command(to_text(measure)), measure);
   const Command welcome{.kind = Command::Kind::welcome, .prepare_bytes = 4096, .output_bytes = 1};
   EXPECT_EQ(parse_command(to_text(welcome)), welcome);
@@ -33,6 +34,8 @@ TEST(Protocol, CommandsAreReadAsTheyWereWritten) {
 TEST(Protocol, RepliesAreReadAsTheyWereWritten) {
   const Reply hello{.kind = Reply::Kind::hello, .rank = 3, .size = 4};
   EXPECT_EQ(parse_reply(to_text(hello)), hello);
+  const Reply right{.kind = Reply::Kind::right, .sent_bytes = std::int64_t{1} << 50};
+  EXPECT_EQ(parse_reply(to_text(right)), right);
   const Reply failed{.kind = Reply::Kind::failed, .text = "rank 1: \"no\"\nand {more}"};
   EXPECT_EQ(parse_reply(to_text(failed)), failed);
   // A steady clock after a year, to the nanosecond and beyond.

@@ -7,9 +7,12 @@
 #include <thread>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "dear/base/os/processor_time.h"
 #include "dear/base/vocabulary/deadline.h"
 #include "dear/tools/bench_collectives/computation.h"
+#include "dear/tools/bench_collectives/uneven_rows.h"
 
 namespace dear::bench_collectives {
 namespace {
@@ -17,6 +20,8 @@ namespace {
 // How long computation alone is measured, which the rest is compared with: many times as long as the system
 // lets a thread run before it looks at others.
 constexpr std::chrono::milliseconds kAlone{100};
+
+constexpr std::byte kBefore{0xff};  // what an output has before an operation that is verified
 
 const std::byte* at(const std::byte* vector, const Call& call, std::int64_t element) {
   return vector + element * size_of(call.dtype);
@@ -61,7 +66,10 @@ Reply RankRunner::answer(const Command& command) {
   if (const std::string why = collectives_.refusal(command.operation, command.dtype); !why.empty()) {
     return {.kind = Reply::Kind::refused, .text = why};
   }
-  const Call call{.operation = command.operation, .dtype = command.dtype, .count = count_of(command)};
+  const Call call{.operation = command.operation,
+                  .dtype = command.dtype,
+                  .count = count_of(command),
+                  .seed = command.seed};
   return command.kind == Command::Kind::verify ? verify(call)
          : command.computing                   ? measure_while_computing(command, call)
          : command.late_seconds > 0            ? measure_waiting(command, call)
@@ -165,7 +173,8 @@ Reply RankRunner::verify(const Call& call) {
   const TestPattern pattern(call.dtype, rank_.size);
   pattern.fill(collectives_.data(), {0, call.count}, rank_.rank);
   if (collectives_.output() != nullptr) {
-    std::memset(collectives_.output(), 0xff, static_cast<std::size_t>(call.count * size_of(call.dtype)));
+    std::memset(collectives_.output(), static_cast<int>(kBefore),
+                static_cast<std::size_t>(call.count * size_of(call.dtype)));
   }
   rank_.barrier();
   collectives_.run_to_verify(call);
@@ -173,7 +182,7 @@ Reply RankRunner::verify(const Call& call) {
   // A rank that goes on must not write into what another still reads.
   rank_.barrier();
   return difference ? Reply{.kind = Reply::Kind::wrong, .text = *difference}
-                    : Reply{.kind = Reply::Kind::right};
+                    : Reply{.kind = Reply::Kind::right, .sent_bytes = collectives_.sent_bytes()};
 }
 
 std::optional<std::string> RankRunner::first_difference(const TestPattern& pattern, const Call& call) const {
@@ -201,6 +210,21 @@ std::optional<std::string> RankRunner::first_difference(const TestPattern& patte
         return pattern.differs_from_rank(at(collectives_.output(), call, peer * block),
                                          {rank_.rank * block, (rank_.rank + 1) * block}, peer);
       });
+    case MeasuredOperation::all_to_all_v: {
+      const std::int64_t block = call.count / rank_.size;
+      const auto rows = uneven_rows(call.seed, rank_.size, block);
+      return of_each_peer(rank_.size, [&](int peer) {
+        const std::int64_t came = rows[static_cast<std::size_t>(peer)][static_cast<std::size_t>(rank_.rank)];
+        const std::int64_t begin = rank_.rank * block;
+        auto wrong = pattern.differs_from_rank(at(collectives_.output(), call, peer * block),
+                                               {begin, begin + came}, peer);
+        const std::byte* const rest = at(collectives_.output(), call, peer * block + came);
+        const std::byte* const end = at(collectives_.output(), call, (peer + 1) * block);
+        if (!wrong && std::any_of(rest, end, [](std::byte one) { return one != kBefore; }))
+          wrong = fmt::format("more than {} elements came from rank {}", came, peer);
+        return wrong;
+      });
+    }
     case MeasuredOperation::barrier:
       break;
   }

@@ -1,5 +1,7 @@
 #include "dear/tools/bench_collectives/result.h"
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 namespace dear::bench_collectives {
@@ -11,6 +13,10 @@ double Result::algorithm_bandwidth() const {
 }
 
 double Result::bus_bandwidth() const {
+  if (!sent_bytes.empty()) {
+    const auto most = static_cast<double>(*std::max_element(sent_bytes.begin(), sent_bytes.end()));
+    return seconds.median > 0 ? most / seconds.median : 0;
+  }
   const double factor = copies ? 1 : bus_factor(operation, ranks);
   return factor * algorithm_bandwidth();
 }
@@ -29,6 +35,7 @@ std::string results_json(const std::vector<Result>& results) {
          {"busbw_bytes_per_second", result.bus_bandwidth()},
          {"verified", result.verified}});
     if (result.planned_seconds) list.back()["planned_seconds"] = *result.planned_seconds;
+    if (!result.sent_bytes.empty()) list.back()["sent_bytes"] = result.sent_bytes;
     if (result.ahead > 1) list.back()["ahead"] = result.ahead;
     if (result.touched) list.back()["touched"] = true;
     if (result.waiting_share) list.back()["waiting_core_share"] = *result.waiting_share;

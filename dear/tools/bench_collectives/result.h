@@ -20,9 +20,10 @@ struct Result {
   std::int64_t bytes = 0;
   Spread seconds;  // of one operation, over the repetitions
   bool verified = false;
-  bool copies = false;   // Library::only_copies
-  int ahead = 1;         // see LibraryOptions
-  bool touched = false;  // vectors were written before each operation, and read after it
+  bool copies = false;                     // Library::only_copies
+  int ahead = 1;                           // see LibraryOptions
+  std::vector<std::int64_t> sent_bytes{};  // of an all-to-all-v, by rank: what went to others, as counted
+  bool touched = false;                    // vectors were written before each operation, and read after it
   // Where ranks computed meanwhile: the time of computation over that without collectives.
   std::optional<double> computation_slowdown{};
   // Where rank 0 came late: the part of a core that a waiting rank used, of each repetition the largest over
@@ -34,12 +35,13 @@ struct Result {
 
   [[nodiscard]] std::string label() const;           // the backend, and whether it computed meanwhile
   [[nodiscard]] double algorithm_bandwidth() const;  // bytes over seconds; 0 for a barrier
-  // See bus_factor. A plain copy has its own bandwidth.
+  // See bus_factor. A plain copy has its own bandwidth; of an all-to-all-v it is that of the rank that sent
+  // most.
   [[nodiscard]] double bus_bandwidth() const;
 };
 
 // A JSON list with an object for each result: backend, operation, dtype, ranks, bytes,
-// seconds {median, p10, p90}, busbw_bytes_per_second, verified.
+// seconds {median, p10, p90}, busbw_bytes_per_second, verified; and what there is beside.
 std::string results_json(const std::vector<Result>& results);
 
 }  // namespace dear::bench_collectives

@@ -53,6 +53,18 @@ TEST(Results, HaveTheBandwidthsOfNcclTests) {
   EXPECT_EQ(result("shm", MeasuredOperation::barrier, 0, 1e-6).bus_bandwidth(), 0);
 }
 
+// The busiest rank sent 3 MB in 1 ms.
+TEST(Results, OfUnevenBlocksSayWhatRanksSent) {
+  Result uneven = result("shm", MeasuredOperation::all_to_all_v, 8'000'000, 1e-3);
+  uneven.sent_bytes = {1'000'000, 3'000'000, 0, 2'000'000};
+  EXPECT_DOUBLE_EQ(uneven.algorithm_bandwidth(), 8e9);
+  EXPECT_DOUBLE_EQ(uneven.bus_bandwidth(), 3e9);
+  const auto json = nlohmann::json::parse(results_json({uneven}));
+  EXPECT_EQ(json.at(0).at("sent_bytes"), nlohmann::json(uneven.sent_bytes));
+  EXPECT_EQ(json.at(0).at("operation"), "all-to-all-v");
+  EXPECT_THROW(fit_cluster({uneven, uneven}, MeasuredOperation::all_to_all_v), ConfigError);
+}
+
 TEST(Results, JsonHasOneObjectForEachResult) {
   const auto json = nlohmann::json::parse(results_json(some_results()));
   ASSERT_EQ(json.size(), 9U);
@@ -164,12 +176,13 @@ TEST(FitCluster, KnowsWhatRanksThatComputeTakeFromIt) {
   EXPECT_EQ(results.back().label(), "shm, computing");
 }
 
-TEST(FitCluster, EveryOperationButABarrierHasAModel) {
+TEST(FitCluster, EveryOperationOfEqualBlocksHasAModel) {
   for (const MeasuredOperation operation : measured_operations()) {
     const std::vector<Result> results{result("shm", operation, 64, 1e-6),
                                       result("shm", operation, 1 << 20, 1e-3)};
-    if (operation == MeasuredOperation::barrier) {
-      EXPECT_THAT([&] { fit_cluster(results, operation); }, ThrowsMessage<ConfigError>(HasSubstr("barrier")));
+    if (operation == MeasuredOperation::barrier || operation == MeasuredOperation::all_to_all_v) {
+      EXPECT_THAT([&] { fit_cluster(results, operation); },
+                  ThrowsMessage<ConfigError>(HasSubstr("cannot be fitted")));
     } else {
       EXPECT_LT(fit_cluster(results, operation).fit->worst_residual, 1e-9);
     }

@@ -16,6 +16,7 @@
 #include "dear/base/os/testing/paths.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/tools/bench_collectives/benchmark.h"
+#include "dear/tools/bench_collectives/uneven_rows.h"
 #include "dear/tools/launch/testing/launched_command.h"
 
 // Libraries in processes of their own: measured, killed and stopped.
@@ -185,7 +186,8 @@ TEST_P(BenchmarkOfEachOperation, MeasuresAndVerifiesAllSizes) {
   EXPECT_EQ(seen, settings.sizes);
   EXPECT_TRUE(outcome.failures.empty()) << outcome.failures.front().reason;
   EXPECT_EQ(outcome.descriptions.size(), 2U);
-  ASSERT_EQ(outcome.results.size(), 2 * settings.sizes.size());
+  const bool beside = GetParam() == MeasuredOperation::all_to_all_v;  // full blocks, too
+  ASSERT_EQ(outcome.results.size(), (beside ? 3 : 2) * settings.sizes.size());
   for (const Result& result : outcome.results) {
     EXPECT_TRUE(result.verified);
     EXPECT_GT(result.seconds.median, 0);
@@ -200,6 +202,23 @@ INSTANTIATE_TEST_SUITE_P(All, BenchmarkOfEachOperation, ::testing::ValuesIn(meas
                                [](char letter) { return letter == '-' || letter == '+'; }, '_');
                            return name;
                          });
+
+// Ranks send what the seed says; what carried it has counted.
+TEST(Benchmark, ShowsWhatRanksSentInAnAllToAllV) {
+  BenchmarkSettings settings = settings_of({"shm"}, MeasuredOperation::all_to_all_v);
+  settings.sizes = {12'000};
+  settings.seed = 7;
+  const BenchmarkOutcome outcome = run_benchmark(settings, launch::HeldSignals(), [](std::int64_t) {});
+  EXPECT_TRUE(outcome.failures.empty()) << outcome.failures.front().reason;
+  ASSERT_EQ(outcome.results.size(), 2U);
+  const auto rows = uneven_rows(7, 3, 1000);
+  std::vector<std::int64_t> expected;
+  for (std::size_t from = 0; from < 3; ++from)
+    expected.push_back(4 * (rows[from][0] + rows[from][1] + rows[from][2] - rows[from][from]));
+  EXPECT_EQ(outcome.results[0].sent_bytes, expected);
+  EXPECT_EQ(outcome.results[1].operation, MeasuredOperation::all_to_all);
+  EXPECT_TRUE(outcome.results[1].sent_bytes.empty());
+}
 
 // As training issues them; rivals wait for each of theirs.
 TEST(Benchmark, IssuesAhead) {

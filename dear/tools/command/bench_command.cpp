@@ -133,6 +133,10 @@ void add_collective(CLI::App& parent) {
                "; under a launcher: " + names(bench_collectives::launched_backends(), false))
       ->default_str("shm");
   add.with_default("--operation", options->operation, "NAME", fmt::format("{}", fmt::join(operations, ", ")));
+  add("--seed", options->seed, "N",
+      "Draws how many elements each rank sends to each in an all-to-all-v, from none to a full block; the "
+      "table shows what ranks sent to others, and an all-to-all of full blocks beside it")
+      ->default_str("1");
   add.with_default("--dtype", options->dtype, "NAME", "fp32, fp64, fp16, bf16, int32, int64, or uint8");
   add.with_default("--repeat", options->repeat, "N",
                    "Repetitions at each size; every library has one in turn");
@@ -178,7 +182,8 @@ void add_collective(CLI::App& parent) {
       "last rank's end; algbw is bytes over median, busbw what the busiest link carries, as nccl-tests "
       "defines\n"
       "it (all-reduce, and the pair: 2 (n-1)/n; reduce-scatter, all-gather, all-to-all: (n-1)/n; broadcast: "
-      "1).\n"
+      "1;\n"
+      "all-to-all-v: what the rank sent that sent most).\n"
       "Under a launcher (mpirun -n 8 dear bench collective) each process is a rank, on whatever hosts; a "
       "repetition\n"
       "is then as long as on the rank where it is longest, and a failure ends the run.\n"

@@ -1,6 +1,7 @@
 #include "dear/tools/command/bench_options.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -213,6 +214,9 @@ void check_outputs(BenchSettings& settings, const BenchOptions& options) {
   if (settings.cluster.empty()) {
     return;
   }
+  if (benchmark.operation == bench_collectives::MeasuredOperation::all_to_all_v) {
+    throw ConfigError("--cluster fits alpha and beta to equal blocks; measure an all-to-all for it");
+  }
   if (benchmark.operation == bench_collectives::MeasuredOperation::barrier || benchmark.sizes.size() < 2) {
     throw ConfigError("--cluster fits alpha and beta, which takes two or more sizes; give more --sizes");
   }
@@ -265,6 +269,12 @@ BenchSettings check(const BenchOptions& options, const LaunchEnvironment& enviro
   benchmark.repeat = static_cast<int>(options.repeat);
   benchmark.operation = parse_option(
       "--operation", [&] { return bench_collectives::parse_measured_operation(options.operation); });
+  if (options.seed && benchmark.operation != bench_collectives::MeasuredOperation::all_to_all_v) {
+    throw ConfigError("--seed draws the sizes of an all-to-all-v, and nothing else here; leave it out");
+  }
+  const std::int64_t seed = options.seed.value_or(1);
+  check_range("--seed", seed, 0, std::numeric_limits<std::int64_t>::max());
+  benchmark.seed = static_cast<std::uint64_t>(seed);
   benchmark.dtype = parse_option("--dtype", [&] { return parse_dtype(options.dtype); });
   if (benchmark.dtype == DType::u8 && reduces(benchmark.operation)) {
     throw ConfigError(

@@ -21,6 +21,7 @@ struct BenchOptions {
   std::vector<std::string> sizes{"4B..64MiB"};
   std::vector<std::string> backends{};  // shm; under a launcher DeAR's choice
   std::string operation = "reduce-scatter+all-gather";
+  std::optional<std::int64_t> seed{};  // 1; of the sizes of an all-to-all-v
   std::string dtype = "fp32";
   std::int64_t repeat = 15;
   std::vector<std::string> rivals{};    // all that can be had

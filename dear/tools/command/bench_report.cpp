@@ -23,6 +23,12 @@ std::string multiple(const bench_collectives::Result& result, const bench_collec
   return first.seconds.median > 0 ? fmt::format("{:.2f}", result.seconds.median / first.seconds.median) : "-";
 }
 
+// "1 KiB to 3 KiB"
+std::string range_of(const std::vector<std::int64_t>& bytes) {
+  const auto [least, most] = std::minmax_element(bytes.begin(), bytes.end());
+  return fmt::format("{} to {}", format_bytes(*least), format_bytes(*most));
+}
+
 }  // namespace
 
 std::string heading(const bench_collectives::BenchmarkSettings& settings) {
@@ -48,6 +54,9 @@ std::string result_table(const std::vector<bench_collectives::Result>& results) 
       "p90",  "algbw GB/s", "busbw GB/s", "verified",  "x " + results.front().backend};
   const bool planned = std::any_of(results.begin(), results.end(),
                                    [](const auto& result) { return result.planned_seconds.has_value(); });
+  const auto uneven = [](const auto& result) { return !result.sent_bytes.empty(); };
+  const bool sent = std::any_of(results.begin(), results.end(), uneven);
+  if (sent) heads.emplace_back("sent by a rank");
   if (waiting) heads.emplace_back("waiting, % of a core");
   if (planned) heads.insert(heads.end(), {"planned us", "planned/median"});
   Table table(heads, {.left_columns = 3});
@@ -67,6 +76,7 @@ std::string result_table(const std::vector<bench_collectives::Result>& results) 
                                    gigabytes(result.bus_bandwidth()),
                                    result.verified ? "yes" : "NO",
                                    multiple(result, *first)};
+    if (sent) cells.push_back(uneven(result) ? range_of(result.sent_bytes) : "-");
     if (waiting) cells.push_back(fmt::format("{:.2f}", 100 * result.waiting_share.value()));
     if (planned) {
       const double seconds = result.planned_seconds.value_or(0);

@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <string>
 #include <sys/prctl.h>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "dear/base/os/cache_line.h"
+#include "dear/base/vocabulary/error.h"
 #include "dear/comm/group/shard.h"
 
 namespace dear::torch_backend {
@@ -14,7 +18,7 @@ namespace {
 
 bool has_blocks(Collective collective) {
   return collective == Collective::all_gather || collective == Collective::reduce_scatter ||
-         collective == Collective::all_to_all;
+         has_output(collective);
 }
 
 void copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
@@ -28,8 +32,25 @@ void copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
 struct Carrier::Chunk {
   std::int64_t begin = 0, count = 0;
   std::int64_t stride = 0, offset = 0;
+  bool of_sizes = false;                         // the first of an all-to-all-v, without elements
+  std::vector<std::int64_t> sent{}, received{};  // of an all-to-all-v, by block
   [[nodiscard]] std::int64_t end() const { return begin + count; }
 };
+
+namespace {
+
+// What a rank tells another before an all-to-all-v.
+struct Sizes {
+  std::int64_t for_you = 0;  // elements
+  std::int64_t most = 0;     // for any rank
+};
+
+// The elements of a block of `all` that a chunk has.
+std::int64_t part_of(std::int64_t all, std::int64_t begin, std::int64_t count) {
+  return std::clamp<std::int64_t>(all - begin, 0, count);
+}
+
+}  // namespace
 
 struct Carrier::UnderWay {
   Operation operation;
@@ -49,7 +70,7 @@ Carrier::~Carrier() {
 
 std::int64_t Carrier::elements_of_chunk(const Operation& operation) const {
   const std::int64_t blocks = has_blocks(operation.collective) ? group_.size() : 1;
-  const std::int64_t sides = operation.collective == Collective::all_to_all ? 2 : 1;
+  const std::int64_t sides = has_output(operation.collective) ? 2 : 1;
   const std::int64_t bytes =
       options_.chunk_bytes / blocks / sides / os::kCacheLineBytes * os::kCacheLineBytes;
   return std::max(bytes, os::kCacheLineBytes) / size_of(operation.dtype);
@@ -57,16 +78,58 @@ std::int64_t Carrier::elements_of_chunk(const Operation& operation) const {
 
 Carrier::Chunk Carrier::chunk_at(const Operation& operation, std::int64_t begin, std::int64_t offset) const {
   const std::int64_t count = std::min(elements_of_chunk(operation), operation.count - begin);
-  return {.begin = begin,
-          .count = count,
-          .stride = os::whole_cache_lines(count * size_of(operation.dtype)),
-          .offset = offset};
+  Chunk chunk{.begin = begin,
+              .count = count,
+              .stride = os::whole_cache_lines(count * size_of(operation.dtype)),
+              .offset = offset};
+  for (const std::int64_t all : operation.gives) chunk.sent.push_back(part_of(all, begin, count));
+  chunk.received.resize(chunk.sent.size());
+  return chunk;
 }
 
-// As many bytes as the first chunk takes, which is the largest.
+Carrier::Chunk Carrier::first_chunk(const Operation& operation, std::int64_t offset) const {
+  Chunk chunk = chunk_at(operation, 0, offset);
+  if (operation.collective == Collective::all_to_all_v) {
+    chunk.of_sizes = true;
+    chunk.count = 0;
+    std::fill(chunk.sent.begin(), chunk.sent.end(), std::int64_t{sizeof(Sizes)} / size_of(operation.dtype));
+  }
+  return chunk;
+}
+
+void Carrier::give_sizes(const Operation& operation, const Chunk& chunk) const {
+  const std::int64_t most = *std::max_element(operation.gives.begin(), operation.gives.end());
+  std::byte* place = buffer_.data() + chunk.offset;
+  for (const std::int64_t elements : operation.gives) {
+    const Sizes sizes{.for_you = elements, .most = most};
+    std::memcpy(place, &sizes, sizeof sizes);
+    place += chunk.stride;
+  }
+}
+
+void Carrier::take_sizes(Operation& operation, const Chunk& chunk) const {
+  operation.count = 0;
+  const std::byte* place = buffer_.data() + chunk.offset + group_.size() * chunk.stride;
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    Sizes sizes;
+    std::memcpy(&sizes, place, sizeof sizes);
+    place += chunk.stride;
+    operation.count = std::max(operation.count, sizes.most);
+    const std::int64_t takes = operation.takes[static_cast<std::size_t>(rank)];
+    if (sizes.for_you == takes) continue;
+    const std::string difference = fmt::format(
+        "all-to-all: rank {} sends {} bytes to rank {}, which takes {}: give matching split sizes", rank,
+        sizes.for_you * size_of(operation.dtype), group_.rank(), takes * size_of(operation.dtype));
+    group_.abort(difference);
+    throw MismatchError(difference);
+  }
+}
+
+// As many bytes as the first chunk takes, which is the largest; of an all-to-all-v, whose size is not known,
+// as many as a chunk can.
 std::optional<std::int64_t> Carrier::place_at_once(const Operation& operation) {
   const std::int64_t blocks = has_blocks(operation.collective) ? group_.size() : 1;
-  const std::int64_t sides = operation.collective == Collective::all_to_all ? 2 : 1;
+  const std::int64_t sides = has_output(operation.collective) ? 2 : 1;
   return ring_.take(chunk_at(operation, 0, 0).stride * blocks * sides);
 }
 
@@ -94,6 +157,7 @@ bool Carrier::own_scattered(const Operation& operation, const Chunk& chunk) {
 // The one block of an all-gather is this rank's.
 void Carrier::copy_in(const Operation& operation, const Chunk& chunk) const {
   if (operation.collective == Collective::broadcast && operation.root != group_.rank()) return;
+  if (chunk.of_sizes) return give_sizes(operation, chunk);
   const std::int64_t element = size_of(operation.dtype);
   const std::int64_t first = operation.collective == Collective::all_gather ? group_.rank() : 0;
   std::byte* const place = buffer_.data() + chunk.offset + first * chunk.stride;
@@ -106,19 +170,22 @@ void Carrier::copy_in(const Operation& operation, const Chunk& chunk) const {
   }
   for (std::size_t block = 0; block < operation.from.size(); ++block) {
     if (static_cast<int>(block) == group_.rank() && own_scattered(operation, chunk)) continue;
+    const std::int64_t count = chunk.sent.empty() ? chunk.count : chunk.sent[block];
+    if (count == 0) continue;
     copy(place + static_cast<std::int64_t>(block) * chunk.stride,
-         operation.from[block] + chunk.begin * element, chunk.count * element);
+         operation.from[block] + chunk.begin * element, count * element);
   }
 }
 
-void Carrier::copy_out(const Operation& operation, const Chunk& chunk) const {
+void Carrier::copy_out(Operation& operation, const Chunk& chunk) const {
+  if (chunk.of_sizes) return take_sizes(operation, chunk);
   const bool is_root = operation.root == group_.rank();
   if (own_scattered(operation, chunk) || (operation.collective == Collective::broadcast && is_root) ||
       (operation.collective == Collective::reduce && !is_root))
     return;
   const std::int64_t element = size_of(operation.dtype);
   const std::int64_t first = operation.collective == Collective::reduce_scatter ? group_.rank()
-                             : operation.collective == Collective::all_to_all   ? group_.size()
+                             : has_output(operation.collective)                 ? group_.size()
                                                                                 : 0;
   const std::byte* const place = buffer_.data() + chunk.offset + first * chunk.stride;
   if (operation.collective == Collective::all_reduce) {
@@ -131,14 +198,16 @@ void Carrier::copy_out(const Operation& operation, const Chunk& chunk) const {
   for (std::size_t block = 0; block < operation.to.size(); ++block) {
     const bool own =
         operation.collective == Collective::all_gather && static_cast<int>(block) == group_.rank();
+    const std::int64_t count = chunk.received.empty() ? chunk.count : chunk.received[block];
+    if (count == 0) continue;
     copy(operation.to[block] + chunk.begin * element,
          own ? operation.from.front() + chunk.begin * element
              : place + static_cast<std::int64_t>(block) * chunk.stride,
-         chunk.count * element);
+         count * element);
   }
 }
 
-Request Carrier::request_of(const Operation& operation, const Chunk& chunk) const {
+Request Carrier::request_of(const Operation& operation, Chunk& chunk) const {
   const std::int64_t element = size_of(operation.dtype);
   const std::int64_t blocks = has_blocks(operation.collective) ? group_.size() : 1;
   const std::int64_t count = has_blocks(operation.collective) ? chunk.stride * blocks / element : chunk.count;
@@ -147,9 +216,10 @@ Request Carrier::request_of(const Operation& operation, const Chunk& chunk) cons
       .view = {.buffer = buffer_, .offset_bytes = chunk.offset, .count = count, .dtype = operation.dtype},
       .reduction = operation.reduction,
       .root = operation.root};
-  if (operation.collective == Collective::all_to_all) {
+  if (has_output(operation.collective)) {
     request.output = request.view;
     request.output.offset_bytes += blocks * chunk.stride;
+    request.rows = {.sent = chunk.sent.data(), .received = chunk.received.data()};
   } else if (own_scattered(operation, chunk)) {
     request.own = {.from = operation.from[static_cast<std::size_t>(group_.rank())] + chunk.begin * element,
                    .to = operation.to.front() + chunk.begin * element};
@@ -161,9 +231,15 @@ Request Carrier::request_of(const Operation& operation, const Chunk& chunk) cons
   return request;
 }
 
+// An all-to-all-v takes a whole chunk until its size is known.
+void Carrier::expect_a_chunk(Operation& operation) const {
+  if (operation.collective == Collective::all_to_all_v) operation.count = elements_of_chunk(operation);
+}
+
 void Carrier::post(Operation operation) {
   auto under_way = std::make_shared<UnderWay>();
   under_way->operation = std::move(operation);
+  expect_a_chunk(under_way->operation);
   under_way_.fetch_add(1);
   std::unique_lock turn(turn_, std::try_to_lock);
   if (turn.owns_lock() && waiting_.load() == 0 && buffer_.region()) {
@@ -172,7 +248,7 @@ void Carrier::post(Operation operation) {
     if (!placed) {
       const std::lock_guard lock(mutex_);
       if (const auto offset = place_at_once(posted)) {
-        under_way->chunk = chunk_at(posted, 0, *offset);
+        under_way->chunk = first_chunk(posted, *offset);
         placed = true;
       }
     }
@@ -189,6 +265,7 @@ void Carrier::post(Operation operation) {
 
 void Carrier::run(Operation operation) {
   std::unique_lock turn(turn_, std::try_to_lock);
+  expect_a_chunk(operation);
   if (turn.owns_lock() && under_way_.load() == 0) {
     std::exception_ptr error;
     try {
@@ -215,17 +292,16 @@ void Carrier::run(Operation operation) {
   changed.wait(lock, [&] { return ended; });
 }
 
-void Carrier::carry_here(const Operation& operation) {
+void Carrier::carry_here(Operation& operation) {
   if (operation.collective == Collective::barrier) return group_.perform({.collective = Collective::barrier});
   if (operation.count == 0) return;
   const std::int64_t offset = place(operation);
   try {
-    for (std::int64_t begin = 0; begin < operation.count;) {
-      const Chunk chunk = chunk_at(operation, begin, offset);
+    for (Chunk chunk = first_chunk(operation, offset);; chunk = chunk_at(operation, chunk.end(), offset)) {
       copy_in(operation, chunk);
       group_.perform(request_of(operation, chunk));
       copy_out(operation, chunk);
-      begin = chunk.end();
+      if (chunk.end() == operation.count) break;
     }
   } catch (...) {
     give_back(offset);
@@ -244,10 +320,10 @@ void Carrier::carry(const std::shared_ptr<UnderWay>& under_way) {
       return;
     }
     if (operation.count == 0) return ended(under_way, nullptr);
-    if (!under_way->chunk) under_way->chunk = chunk_at(operation, 0, place(operation));
+    if (!under_way->chunk) under_way->chunk = first_chunk(operation, place(operation));
     copy_in(operation, *under_way->chunk);
     const auto next = [this, under_way]() -> std::optional<Request> {
-      const Operation& carried = under_way->operation;
+      Operation& carried = under_way->operation;
       Chunk& chunk = *under_way->chunk;
       copy_out(carried, chunk);
       if (chunk.end() == carried.count) return std::nullopt;

@@ -29,6 +29,7 @@ namespace dear::torch_backend {
 //   all_gather      `from` is one block, `to` a block for each rank
 //   reduce_scatter  `from` is a block for each rank, `to` one block
 //   all_to_all      both are a block for each rank
+//   all_to_all_v    likewise, of sizes of their own
 //   barrier         neither has any
 //
 // `from` and `to` may be the same memory where they have as many blocks.
@@ -37,9 +38,12 @@ struct Operation {
   DType dtype = DType::u8;
   Reduction reduction = Reduction::sum;
   int root = 0;
-  std::int64_t count = 0;              // elements of a block
+  std::int64_t count = 0;              // elements of a block; of an all_to_all_v anything
   std::vector<const std::byte*> from;  // by block
   std::vector<std::byte*> to;          // by block
+  // Elements of each block of an all_to_all_v. What a rank takes, the other has to give: otherwise the group
+  // ends on all ranks, with a sentence that names both, before anything is written.
+  std::vector<std::int64_t> gives{}, takes{};
   // Called once, on any thread, when `to` is written, or with what went wrong. Must not wait for another
   // operation, and must not throw. Whatever keeps the memory alive is kept by it.
   std::function<void(std::exception_ptr)> done;
@@ -50,7 +54,7 @@ struct Operation {
 // collective runs, what peers gave is copied out. A rank's own shard of a reduction is read and written where
 // it lies. The thread that runs collectives copies too: the chunk stays in one cache, and no thread is woken
 // between two chunks. Ranks ask for the same operations in the same order, so they use the same places of the
-// ring.
+// ring. An all-to-all-v begins with a chunk of sizes, after which all ranks know how many chunks follow.
 //
 // Methods are called from any thread; the order of calls is that of the operations.
 class Carrier {
@@ -79,14 +83,18 @@ class Carrier {
   [[nodiscard]] std::int64_t elements_of_chunk(const Operation& operation) const;
   // The chunk from element `begin` on, in the place that begins at `offset`.
   [[nodiscard]] Chunk chunk_at(const Operation& operation, std::int64_t begin, std::int64_t offset) const;
+  [[nodiscard]] Chunk first_chunk(const Operation& operation, std::int64_t offset) const;
+  void give_sizes(const Operation& operation, const Chunk& chunk) const;
+  void take_sizes(Operation& operation, const Chunk& chunk) const;
+  void expect_a_chunk(Operation& operation) const;
   [[nodiscard]] std::optional<std::int64_t> place_at_once(const Operation& operation);
   [[nodiscard]] std::int64_t place(const Operation& operation);
   void give_back(std::int64_t offset);
   [[nodiscard]] static bool own_scattered(const Operation& operation, const Chunk& chunk);
   void copy_in(const Operation& operation, const Chunk& chunk) const;
-  void copy_out(const Operation& operation, const Chunk& chunk) const;
-  [[nodiscard]] Request request_of(const Operation& operation, const Chunk& chunk) const;
-  void carry_here(const Operation& operation);
+  void copy_out(Operation& operation, const Chunk& chunk) const;
+  [[nodiscard]] Request request_of(const Operation& operation, Chunk& chunk) const;
+  void carry_here(Operation& operation);
   void carry(const std::shared_ptr<UnderWay>& operation);
   void ended(const std::shared_ptr<UnderWay>& operation, const std::exception_ptr& error);
 

@@ -105,6 +105,7 @@ float expected(Collective collective, int ranks, int rank, int root, int block, 
       return value_of(block, i);
     case Collective::all_to_all:
       return value_of(block + rank, i);
+    case Collective::all_to_all_v:
     case Collective::barrier:
       break;
   }
@@ -150,6 +151,44 @@ class Running {
   std::future<void> ended_;
 };
 
+// An all-to-all-v: rank r gives rank q `elements[r][q]`, element i of it value_of(r + q, i).
+class RunningUneven {
+ public:
+  RunningUneven(Carrier& carrier, const std::vector<std::vector<std::int64_t>>& elements, bool at_once)
+      : rank_(carrier.group().rank()) {
+    const int ranks = carrier.group().size();
+    Operation operation{.collective = Collective::all_to_all_v, .dtype = DType::f32};
+    for (int peer = 0; peer < ranks; ++peer) {
+      operation.gives.push_back(elements[static_cast<std::size_t>(rank_)][static_cast<std::size_t>(peer)]);
+      operation.takes.push_back(elements[static_cast<std::size_t>(peer)][static_cast<std::size_t>(rank_)]);
+      given_.push_back(Blocks(1, operation.gives.back(), rank_ + peer));
+      taken_.push_back(Blocks(1, operation.takes.back() + 1, -100));  // one more, which stays as it is
+      operation.from.push_back(given_.back().from().front());
+      operation.to.push_back(taken_.back().to().front());
+    }
+    operation.done = [this](const std::exception_ptr& error) {
+      error ? done_.set_exception(error) : done_.set_value();
+    };
+    ended_ = done_.get_future();
+    at_once ? carrier.run(std::move(operation)) : carrier.post(std::move(operation));
+  }
+  void check() {
+    ended_.get();
+    for (std::size_t peer = 0; peer < taken_.size(); ++peer) {
+      const std::vector<float>& found = taken_[peer].values.front();
+      for (std::size_t i = 0; i + 1 < found.size(); ++i)
+        ASSERT_EQ(found[i], value_of(static_cast<int>(peer) + rank_, static_cast<std::int64_t>(i)));
+      ASSERT_EQ(found.back(), value_of(-100, static_cast<std::int64_t>(found.size()) - 1));
+    }
+  }
+
+ private:
+  int rank_;
+  std::vector<Blocks> given_, taken_;
+  std::promise<void> done_;
+  std::future<void> ended_;
+};
+
 class Carriers : public ::testing::TestWithParam<int> {
  protected:
   static std::vector<std::string> run(const backends::testing::GroupBody& body) {
@@ -181,6 +220,47 @@ TEST_P(Carriers, CarryRandomOperationsInOrder) {
         }
       }),
       Each("ok"));
+}
+
+// Beside others, from none to several chunks for a rank.
+TEST_P(Carriers, CarryUnevenBlocks) {
+  EXPECT_THAT(run([](Group& group) {
+                Carrier carrier(group, {.ring_bytes = 16384, .chunk_bytes = 4096});
+                std::mt19937 random(13);  // the same on every rank
+                const auto ranks = static_cast<std::size_t>(group.size());
+                for (int round = 0; round < 10; ++round) {
+                  std::vector<std::unique_ptr<RunningUneven>> running;
+                  std::vector<std::unique_ptr<Running>> others;
+                  for (int i = 0; i < 8; ++i) {
+                    std::vector elements(ranks, std::vector<std::int64_t>(ranks));
+                    const unsigned most = i == 0 ? 1 : random() % 3 == 0 ? 3000 : 50;
+                    for (auto& row : elements)
+                      for (std::int64_t& one : row) one = random() % 3 == 0 ? 0 : random() % most;
+                    running.push_back(std::make_unique<RunningUneven>(carrier, elements, random() % 3 == 0));
+                    others.push_back(std::make_unique<Running>(carrier, Collective::all_reduce, 700, 0,
+                                                               random() % 3 == 0));
+                  }
+                  for (auto& one : running) one->check();
+                  for (auto& one : others) one->check();
+                }
+              }),
+              Each("ok"));
+}
+
+// Rank 1 gives rank 0 an element more than that takes.
+TEST_P(Carriers, RefuseSizesThatDoNotMatch) {
+  if (GetParam() == 1) return;
+  for (const bool at_once : {false, true}) {
+    EXPECT_THAT(run([&](Group& group) {
+                  Carrier carrier(group, {.ring_bytes = 16384, .chunk_bytes = 4096});
+                  const auto ranks = static_cast<std::size_t>(group.size());
+                  std::vector elements(ranks, std::vector<std::int64_t>(ranks, 9));
+                  if (group.rank() == 1) elements[1][0] = 10;
+                  RunningUneven(carrier, elements, at_once).check();
+                  group.barrier().wait();
+                }),
+                Each(HasSubstr("rank 1 sends 40 bytes to rank 0, which takes 36")));
+  }
 }
 
 TEST_P(Carriers, TellOperationsOfAGroupThatHasFailed) {

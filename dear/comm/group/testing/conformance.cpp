@@ -202,6 +202,7 @@ void check_movements(Group& group, const ConformanceOptions& options) {
                    [&](std::int64_t i) { return value_of(peer, block * rank + i - block * peer); });
     }
   });
+  check_all_to_all_v(group, options);
   group.barrier().wait();
 }
 
@@ -318,6 +319,7 @@ void check_sum(const Group& group, const std::string& what) {
     group.all_reduce(view, Reduction::sum).wait();
     expect_sum(group, view, what);
   }
+  check_all_to_all_v(group, {.dtypes = {DType::f32}});
 }
 
 }  // namespace

@@ -36,8 +36,10 @@ struct ConformanceOptions {
 
 // Reduce-scatter and all-reduce, with every reduction.
 void check_reductions(Group& group, const ConformanceOptions& options = {});
-// All-gather, broadcast from every root, all-to-all, barrier.
+// All-gather, broadcast from every root, all-to-all, barrier, and the next one.
 void check_movements(Group& group, const ConformanceOptions& options = {});
+// All-to-all-v of several shapes: random counts, nothing at all, everything, all to one rank, one to all.
+void check_all_to_all_v(const Group& group, const ConformanceOptions& options = {});
 // Many at once, of several kinds and sizes, waited for in another order than issued.
 void check_in_flight(Group& group, const ConformanceOptions& options = {});
 // The sums of numbers that cannot be added without rounding.

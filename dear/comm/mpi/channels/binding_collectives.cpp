@@ -92,6 +92,7 @@ int issue(const MpiCall& call, MPI_Request* request) {
                  ? MPI_Ialltoall(data, block, type.type, data_or_output, block, type.type, lane, request)
                  : MPI_Alltoall(data, block, type.type, data_or_output, block, type.type, lane);
     case Collective::reduce:
+    case Collective::all_to_all_v:
       break;
   }
   return MPI_ERR_OP;
@@ -105,7 +106,8 @@ void use_for_collectives(MPI_Comm communicator, int size) {
 }
 
 int has_collective(const MpiCall* call) {
-  if (static_cast<Collective>(call->collective) == Collective::reduce) return 0;
+  const auto collective = static_cast<Collective>(call->collective);
+  if (collective == Collective::reduce || collective == Collective::all_to_all_v) return 0;
   const Type type = type_of(call->dtype);
   if (static_cast<std::int64_t>(call->count) * type.per_element > INT_MAX) {
     return 0;

@@ -38,8 +38,7 @@ std::vector<int> listed(const std::vector<Range>& blocks) {
 class Play {
  public:
   explicit Play(const Program& program)
-      : program_(program),
-        places_(program.collective == Collective::all_to_all ? 2 * program.blocks : program.blocks) {
+      : program_(program), places_(has_output(program.collective) ? 2 * program.blocks : program.blocks) {
     if (program.ranks < 1 || program.ranks > kMostVerifiedRanks) {
       fail(fmt::format("has {} ranks; 1 to {} can be verified", program.ranks, kMostVerifiedRanks));
     }
@@ -105,6 +104,12 @@ class Play {
         }
       }
     }
+    // By rank, whose counts it has before this round.
+    std::vector<std::vector<bool>> counted(parts.size());
+    for (int rank = 0; rank < program_.ranks && is_v(); ++rank) {
+      for (int from = 0; from < program_.ranks; ++from)
+        counted[static_cast<std::size_t>(rank)].push_back(value(rank, program_.blocks + from).block >= 0);
+    }
     for (int rank = 0; rank < program_.ranks; ++rank) {
       where_ = fmt::format("in round {}: rank {}", round, rank);
       const Part& part = parts[static_cast<std::size_t>(rank)];
@@ -116,6 +121,7 @@ class Play {
         for (std::size_t i = 0; i < blocks.size(); ++i) {
           check_free(blocks[i], busy);
           busy[static_cast<std::size_t>(blocks[i])] = true;
+          check_chunk(rank, blocks[i], values[i], counted[static_cast<std::size_t>(rank)]);
           value(rank, blocks[i]) = values[i];
         }
       }
@@ -164,6 +170,27 @@ class Play {
     }
   }
 
+  // What place `place` of the output of `rank` is for.
+  [[nodiscard]] Value wanted_at(int rank, int place) const {
+    const int block = place - program_.blocks;
+    const int counts = is_v() ? program_.ranks : 0;  // blocks of them, which come first
+    if (block < counts) return {.block = rank, .from = only(block)};
+    const int each = (program_.blocks - counts) / program_.ranks;
+    return {.block = counts + rank * each + (block - counts) % each, .from = only((block - counts) / each)};
+  }
+
+  void check_chunk(int rank, int place, const Value& come, const std::vector<bool>& counted) const {
+    if (!is_v()) return;
+    if (place < program_.blocks || come != wanted_at(rank, place)) {
+      fail_here(fmt::format("takes block {} into block {}, whose size may be another", come.block, place));
+    }
+    const int chunk = place - program_.blocks - program_.ranks;
+    const int from = chunk / ((program_.blocks - program_.ranks) / program_.ranks);
+    if (chunk >= 0 && !counted[static_cast<std::size_t>(from)]) {
+      fail_here(fmt::format("receives chunks of rank {} before its counts", from));
+    }
+  }
+
   void add(int rank, int block, const Value& more, int peer) {
     Value& sum = value(rank, block);
     if (sum.block != more.block) {
@@ -178,8 +205,9 @@ class Play {
 
   [[nodiscard]] bool shared_out() const {
     return program_.collective == Collective::reduce_scatter ||
-           program_.collective == Collective::all_gather || program_.collective == Collective::all_to_all;
+           program_.collective == Collective::all_gather || has_output(program_.collective);
   }
+  [[nodiscard]] bool is_v() const { return program_.collective == Collective::all_to_all_v; }
   [[nodiscard]] bool owns(int rank, int block) const {
     const Range own = own_blocks(program_, rank);
     return own.contains(block);
@@ -224,12 +252,11 @@ class Play {
         case Collective::broadcast:
           wanted.from = only(program_.root);
           break;
-        case Collective::all_to_all: {
-          const Range own = own_blocks(program_, rank);
+        case Collective::all_to_all:
+        case Collective::all_to_all_v:
           place = program_.blocks + block;
-          wanted = {.block = static_cast<int>(own.begin + block % own.size()), .from = only(owner_of(block))};
+          wanted = wanted_at(rank, place);
           break;
-        }
       }
       const Value& found = values_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(place)];
       if (found != wanted) {

@@ -12,6 +12,8 @@ namespace dear::algorithm::testing {
 // - a block that is sent and received into in one round, or received into twice (it might be read
 // half-written);
 // - a contribution added twice;
+// - in an all-to-all-v, a chunk that goes anywhere but to its place, or comes from a rank whose counts came
+// in no earlier round: its length is not known then;
 // - at the end, a block that lacks a contribution, or holds another's.
 // Up to kMostVerifiedRanks ranks.
 inline constexpr int kMostVerifiedRanks = 1024;

@@ -1,5 +1,6 @@
 #include "dear/platform/algorithm/testing/verify.h"
 
+#include <algorithm>
 #include <functional>
 #include <ostream>
 #include <string>
@@ -79,6 +80,45 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Verify, RefusesMoreRanksThanItCanTellApart) {
   Program program{.name = "large", .ranks = kMostVerifiedRanks + 1, .copies = {}, .rounds = {}};
   EXPECT_THAT([&] { verify(program); }, ThrowsMessage<ScheduleError>(HasSubstr("has 1025 ranks")));
+}
+
+// ---- An all-to-all-v, whose chunks may have any size: 3 ranks, 2 chunks, 9 blocks, the first 3 of counts.
+
+Program chunks_of_three() {
+  Program program = pairwise_all_to_all_v(3, 2);
+  verify(program);
+  return program;
+}
+
+TEST(VerifyAllToAllV, CountsComeFirst) {
+  Program program = chunks_of_three();
+  std::rotate(program.rounds.begin(), program.rounds.begin() + 2, program.rounds.end());
+  EXPECT_THAT([&] { verify(program); },
+              ThrowsMessage<ScheduleError>(HasSubstr("rank 0 receives chunks of rank 2 before its counts")));
+  // In one round is too late as well: what comes first is not said.
+  program = chunks_of_three();
+  for (int rank = 0; rank < 3; ++rank) {
+    Part& first = program.rounds[0][static_cast<std::size_t>(rank)];
+    const Part& chunks = program.rounds[2][static_cast<std::size_t>(rank)];
+    first.sends.push_back(chunks.sends[0]);
+    first.receives.push_back(chunks.receives[0]);
+  }
+  program.rounds.erase(program.rounds.begin() + 2);
+  EXPECT_THAT([&] { verify(program); }, ThrowsMessage<ScheduleError>(HasSubstr("before its counts")));
+}
+
+TEST(VerifyAllToAllV, ChunksGoToTheirPlacesAndNowhereElse) {
+  Program program = chunks_of_three();
+  Range& place = program.rounds[2][0].receives[0].blocks[0];  // chunks of rank 2
+  place = {.begin = place.begin - 1, .end = place.end - 1};
+  EXPECT_THAT([&] { verify(program); }, ThrowsMessage<ScheduleError>(HasSubstr("whose size may be another")));
+  program = chunks_of_three();
+  program.rounds[3][1].sends.clear();
+  EXPECT_THROW(verify(program), ScheduleError);
+  program = chunks_of_three();
+  program.rounds.pop_back();
+  EXPECT_THAT([&] { verify(program); },
+              ThrowsMessage<ScheduleError>(HasSubstr("ends with 0 of 1 contributions")));
 }
 
 }  // namespace
