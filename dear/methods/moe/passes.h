@@ -1,0 +1,44 @@
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "dear/methods/moe/instructions.h"
+#include "dear/methods/moe/partition.h"
+#include "dear/methods/moe/two_lanes.h"
+#include "dear/methods/moe/weight_gradients.h"
+
+namespace dear::methods::moe {
+
+// The passes that a way to train has; each can be left out. In this order.
+struct Passes {
+  std::string_view name;
+  bool weight_gradients = false;
+  bool partition = false;
+  bool experts = false;  // overlap_experts() with the best of kExpertParts; not with `partition`
+  bool dense = false;    // place_dense()
+};
+inline constexpr int kExpertParts[] = {1, 2, 4, 8};
+
+// "unoptimised"; "experts", as Tutel and FasterMoE; "dw" and "partition", each pass of Lancet alone; and
+// "lancet". The last three place dense collectives.
+const std::vector<Passes>& all_passes();
+const Passes& find_passes(std::string_view name);  // ConfigError that lists them
+
+struct PassOptions {
+  WeightGradientOptions weight_gradients{};
+  PartitionOptions partition{};
+  std::int64_t iterations = 1;  // that play() plays to judge by: several where iterations follow one another
+};
+// The graph after the passes. On one rank, of averaged times; all ranks run what it answers, and compare its
+// digest. A graph without an all-to-all is left as it is, but for its dense collectives.
+struct Passed {
+  InstructionGraph graph;
+  std::vector<CutRange> ranges{};  // of the graph as given, that are cut into parts of the batch
+  int expert_parts = 1;
+  Times times{};
+};
+Passed run(const InstructionGraph& graph, const Passes& passes, const PartSeconds& part_seconds,
+           const PassOptions& options = {});
+
+}  // namespace dear::methods::moe
