@@ -117,9 +117,11 @@ class Cutter {
   std::vector<InstructionId> first_;               // by instruction: the new id of its first part
 };
 
-// The positions from `begin` up to `end` as a graph of their own.
+// The positions from `begin` up to `end` as a graph of their own, with the values that they know.
 InstructionGraph excerpt(const InstructionGraph& graph, std::size_t begin, std::size_t end) {
   std::vector<std::optional<InstructionId>> id_in(graph.size());
+  std::vector<std::optional<ValueId>> value_in(graph.values().size());
+  std::vector<Value> values;
   std::vector<Instruction> instructions;
   for (const InstructionId id : ids_of(graph, begin, end)) {
     Instruction instruction = graph[id];
@@ -127,10 +129,18 @@ InstructionGraph excerpt(const InstructionGraph& graph, std::size_t begin, std::
     instruction.after_previous.clear();
     for (const InstructionId before : graph.predecessors(id))
       if (id_in[before]) instruction.after.push_back(*id_in[before]);
+    for (std::vector<ValueId>* known : {&instruction.reads, &instruction.writes})
+      for (ValueId& value : *known) {
+        if (!value_in[value]) {
+          value_in[value] = static_cast<ValueId>(values.size());
+          values.push_back(graph.values()[value]);
+        }
+        value = *value_in[value];
+      }
     id_in[id] = static_cast<InstructionId>(instructions.size());
     instructions.push_back(std::move(instruction));
   }
-  return {graph.values(), std::move(instructions)};
+  return {std::move(values), std::move(instructions)};
 }
 
 class Planner {
@@ -171,11 +181,16 @@ class Planner {
     return count;
   }
 
+  static bool has_gate(const InstructionGraph& range) {
+    return std::any_of(range.instructions().begin(), range.instructions().end(),
+                       [](const Instruction& instruction) { return instruction.role == Role::gate; });
+  }
+
   [[nodiscard]] std::pair<CutRange, double> fastest(std::size_t begin, std::size_t end) const {
     const InstructionGraph range = excerpt(graph_, begin, end);
     std::pair<CutRange, double> best{{begin, end, 1}, play(range).iteration_seconds};
     const RangeAxes axes = infer_axes(range, range.order());
-    if (!axes.refusal.empty()) return best;
+    if (!axes.refusal.empty() || (!options_.cut_gates && has_gate(range))) return best;
     double before = kInfinity;  // of the k before
     for (int parts = 2; parts <= options_.max_parts; ++parts) {
       if (!refusal_of(axes.dimensions(range), parts).empty()) continue;

@@ -32,6 +32,7 @@ InstructionGraph cut(const InstructionGraph& graph, const std::vector<CutRange>&
 struct PartitionOptions {
   int max_parts = 8;       // less where memory is short
   int groups_between = 5;  // groups of instructions between two mixtures: ranges begin and end between groups
+  bool cut_gates = true;   // those that may be cut
 };
 struct Partition {
   std::vector<CutRange> ranges;  // those that are cut

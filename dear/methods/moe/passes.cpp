@@ -1,5 +1,6 @@
 #include "dear/methods/moe/passes.h"
 
+#include <algorithm>
 #include <optional>
 
 #include <fmt/format.h>
@@ -54,16 +55,29 @@ Passed run(const InstructionGraph& graph, const Passes& passes, const PartSecond
            const PassOptions& options) {
   if (passes.experts && passes.partition)
     throw ConfigError("all-to-alls are hidden under experts alone or under all that can be cut: choose one");
-  Passed passed{.graph = passes.weight_gradients ? schedule_weight_gradients(graph, options.weight_gradients)
-                                                 : graph};
-  if (passes.partition) {
-    passed.ranges = choose_partition(passed.graph, part_seconds, options.partition).ranges;
-    if (!passed.ranges.empty()) passed.graph = cut(passed.graph, passed.ranges, part_seconds);
-  }
-  if (passes.experts) passed = with_best_expert_parts(passed.graph, part_seconds, options.iterations);
-  if (passes.dense) passed.graph = place_dense(passed.graph);
-  passed.times = play(passed.graph, options.iterations);
-  return passed;
+  const InstructionGraph given =
+      passes.weight_gradients ? schedule_weight_gradients(graph, options.weight_gradients) : graph;
+  const auto with_dense = [&](Passed passed) {
+    if (passes.dense) passed.graph = place_dense(passed.graph);
+    passed.times = play(passed.graph, options.iterations);
+    return passed;
+  };
+  if (passes.experts) return with_dense(with_best_expert_parts(given, part_seconds, options.iterations));
+  Passed best = with_dense({.graph = given});
+  if (!passes.partition || graph.all_to_alls().empty()) return best;
+  std::vector<std::vector<CutRange>> tried;
+  for (const bool cut_gates : {true, false})
+    for (int parts = options.partition.max_parts; parts > 1; parts /= 2) {
+      PartitionOptions limits = options.partition;
+      limits.max_parts = parts;
+      limits.cut_gates = cut_gates && options.partition.cut_gates;
+      const std::vector<CutRange> ranges = choose_partition(given, part_seconds, limits).ranges;
+      if (ranges.empty() || std::find(tried.begin(), tried.end(), ranges) != tried.end()) continue;
+      tried.push_back(ranges);
+      Passed passed = with_dense({.graph = cut(given, ranges, part_seconds), .ranges = ranges});
+      if (passed.times.iteration_seconds < best.times.iteration_seconds) best = std::move(passed);
+    }
+  return best;
 }
 
 }  // namespace dear::methods::moe

@@ -38,6 +38,10 @@ struct Passed {
   int expert_parts = 1;
   Times times{};
 };
+//
+// choose_partition() knows nothing of what is before and behind a range. So of its answers with as many parts
+// as the options allow, with half as many and so on, with gates that are cut and without, and of none, the
+// one is taken whose whole iteration is shortest.
 Passed run(const InstructionGraph& graph, const Passes& passes, const PartSeconds& part_seconds,
            const PassOptions& options = {});
 

@@ -1,5 +1,8 @@
 #include "dear/methods/moe/passes.h"
 
+#include <algorithm>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -70,6 +73,42 @@ TEST(Passes, KeepEveryInstructionAndEveryWait) {
     for (const Instruction& instruction : passed.graph.instructions()) parts += 1.0 / instruction.parts;
     EXPECT_NEAR(parts, static_cast<double>(graph.size()), 1e-9);
     EXPECT_NEAR(passed.times.compute_seconds, play(passed.graph, 2).compute_seconds, 1e-9);
+  }
+}
+
+// Two ranks with two lanes each: a lane is a list whose first instruction goes when all that it waits for is
+// done, an all-to-all when it is the first of the network lane on both. Nobody may be stuck, whichever rank
+// goes first.
+TEST(Passes, LeaveNobodyWaitingForEver) {
+  for (const Passes& passes : all_passes()) {
+    const InstructionGraph graph = run(Stack({.layers = 4, .all_to_all = 1.5, .reductions = true}).graph(),
+                                       passes, equal_parts(0.06, 0.03))
+                                       .graph;
+    std::vector<InstructionId> lanes[2];
+    for (const InstructionId id : graph.order()) lanes[communicates(graph[id].kind) ? 1 : 0].push_back(id);
+    for (const std::size_t eager : {0U, 1U}) {
+      std::size_t next[2][2] = {{0, 0}, {0, 0}};  // by rank, then lane
+      std::vector<bool> done[2] = {std::vector<bool>(graph.size()), std::vector<bool>(graph.size())};
+      const auto ready = [&](std::size_t rank, std::size_t lane) {
+        if (next[rank][lane] == lanes[lane].size()) return false;
+        const std::vector<InstructionId>& before = graph.predecessors(lanes[lane][next[rank][lane]]);
+        return std::all_of(before.begin(), before.end(), [&](InstructionId id) { return done[rank][id]; });
+      };
+      for (bool moved = true; moved;) {
+        moved = false;
+        for (const std::size_t rank : {eager, 1 - eager})
+          while (ready(rank, 0)) {
+            done[rank][lanes[0][next[rank][0]++]] = true;
+            moved = true;
+          }
+        while (ready(0, 1) && ready(1, 1) && next[0][1] == next[1][1]) {
+          for (const std::size_t rank : {0U, 1U}) done[rank][lanes[1][next[rank][1]++]] = true;
+          moved = true;
+        }
+      }
+      for (const std::size_t rank : {0U, 1U})
+        EXPECT_EQ(next[rank][0] + next[rank][1], graph.size()) << passes.name;
+    }
   }
 }
 
