@@ -12,6 +12,7 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/methods/moe/all_to_all_times.h"
 #include "dear/methods/moe/passes.h"
+#include "dear/workload/zoo/make_workload.h"
 
 namespace dear::methods::moe::mixtures_test {
 namespace {
@@ -81,6 +82,22 @@ TEST(Mixtures, HaveTheInstructionsOfTheirModels) {
   }
   EXPECT_GT(forward, 0);
   EXPECT_DOUBLE_EQ(weights, forward);
+}
+
+// The zoo counts the same network layer by layer, with dropout and the losses' logarithms beside.
+TEST(Mixtures, ComputeAsLongAsTheZooSays) {
+  for (const char* name : {"gpt2-s-moe", "gpt2-l-moe"}) {
+    const zoo::Device& device = zoo::find_device("v100");
+    const Workload workload =
+        zoo::make_workload(zoo::find_model(name), device, {.batch = 8, .dtype = DType::f32});
+    const MixtureJob job = make_job(find_mixture_model(name), device, ec2(8, 1), {.batch = 8});
+    double forward = 0, backward = 0;
+    for (const Instruction& instruction : job.graph.instructions())
+      if (!communicates(instruction.kind) && instruction.pass != Pass::update)
+        (instruction.pass == Pass::forward ? forward : backward) += instruction.seconds;
+    EXPECT_NEAR(forward / workload.forward_seconds(), 1, 0.1) << name;
+    EXPECT_NEAR(backward / workload.backward_seconds(), 1, 0.1) << name;
+  }
 }
 
 TEST(Mixtures, TakeLongerInParts) {
