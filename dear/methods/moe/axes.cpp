@@ -71,21 +71,20 @@ class Search {
 
 // With a path within the range to or from one of its all-to-alls.
 std::vector<InstructionId> connected(const InstructionGraph& graph, const std::vector<InstructionId>& range) {
-  enum : std::uint8_t { kInside = 1, kAfter = 2, kBefore = 4 };
-  std::vector<std::uint8_t> marks(graph.size());
+  std::vector<bool> inside(graph.size()), after(graph.size()), before(graph.size());
   for (const InstructionId id : range) {
-    marks[id] |= kInside;
-    if (graph[id].kind == Kind::all_to_all) marks[id] |= kAfter | kBefore;
-    for (const InstructionId before : graph.predecessors(id))
-      if ((marks[before] & kInside) != 0) marks[id] |= marks[before] & kAfter;
+    inside[id] = true;
+    after[id] = before[id] = graph[id].kind == Kind::all_to_all;
+    for (const InstructionId earlier : graph.predecessors(id))
+      if (inside[earlier] && after[earlier]) after[id] = true;
   }
   std::vector<InstructionId> found;
   for (std::size_t i = range.size(); i-- > 0;) {
     const InstructionId id = range[i];
-    if ((marks[id] & kBefore) != 0)
-      for (const InstructionId before : graph.predecessors(id)) marks[before] |= kBefore;
+    if (before[id])
+      for (const InstructionId earlier : graph.predecessors(id)) before[earlier] = true;
     const bool stays_whole = graph[id].kind == Kind::weight_gradient && graph[id].cuts.empty();
-    if ((marks[id] & (kAfter | kBefore)) != 0 && !stays_whole) found.push_back(id);
+    if ((after[id] || before[id]) && !stays_whole) found.push_back(id);
   }
   std::reverse(found.begin(), found.end());
   return found;

@@ -8,6 +8,10 @@
 // Along which axes the instructions of a range can be cut into parts of the batch, so that part p of each
 // needs part p of what it reads and nothing else: section 4.2 of Lancet (arXiv 2404.19429), without its
 // solver. A value has one axis in a range, so what the first instruction reads settles nearly all others.
+//
+// What couples the samples of a batch must not be cut, and says no way to be: a batch norm, a softmax over
+// the batch, the mean of a loss, what changes a buffer, and what draws random numbers, since parts would draw
+// in another order. A dropout that reads its mask can be cut.
 namespace dear::methods::moe {
 
 // How operators can be cut. Axis 0 of tokens is the batch. A buffer of tokens by expert has the axes expert,

@@ -55,10 +55,12 @@ Passed run(const InstructionGraph& graph, const Passes& passes, const PartSecond
            const PassOptions& options) {
   if (passes.experts && passes.partition)
     throw ConfigError("all-to-alls are hidden under experts alone or under all that can be cut: choose one");
-  const InstructionGraph given =
-      passes.weight_gradients ? schedule_weight_gradients(graph, options.weight_gradients) : graph;
+  const Hiding hiding =
+      passes.weight_gradients ? hide_by_best_fit(graph, options.weight_gradients) : Hiding{};
+  const InstructionGraph given = hide(graph, hiding);
   const auto with_dense = [&](Passed passed) {
     if (passes.dense) passed.graph = place_dense(passed.graph);
+    passed.hiding = hiding;
     passed.times = play(passed.graph, options.iterations);
     return passed;
   };

@@ -30,14 +30,15 @@ struct PassOptions {
   PartitionOptions partition{};
   std::int64_t iterations = 1;  // that play() plays to judge by: several where iterations follow one another
 };
-// The graph after the passes. On one rank, of averaged times; all ranks run what it answers, and compare its
-// digest. A graph without an all-to-all is left as it is, but for its dense collectives.
 struct Passed {
   InstructionGraph graph;
-  std::vector<CutRange> ranges{};  // of the graph as given, that are cut into parts of the batch
+  Hiding hiding{};                 // of the graph as given: which weight gradients go under which all-to-all
+  std::vector<CutRange> ranges{};  // of hide(graph, hiding), that are cut into parts of the batch
   int expert_parts = 1;
   Times times{};
 };
+// The graph after the passes. It is called on one rank, with averaged times; all ranks run what it answers,
+// and compare the digest. A graph without an all-to-all is left as it is, but for its dense collectives.
 //
 // choose_partition() knows nothing of what is before and behind a range. So of its answers with as many parts
 // as the options allow, with half as many and so on, with gates that are cut and without, and of none, the

@@ -163,6 +163,39 @@ TEST(RoutingInParts, IsWrongWithoutPassingCapacityOn) {
     }
 }
 
+// All first choices of a part before its second ones: in a whole batch others are dropped, whatever is passed
+// on.
+TEST(RoutingInParts, IsWrongWhereFirstChoicesGoFirst) {
+  const auto by_choice = [](const std::vector<std::int32_t>& chosen) {  // positions
+    std::vector<std::size_t> order;
+    for (const std::size_t choice : {0U, 1U})
+      for (std::size_t i = choice; i < chosen.size(); i += 2) order.push_back(i);
+    return order;
+  };
+  std::mt19937 random(7);
+  int wrong = 0;
+  for (int trial = 0; trial < 50; ++trial) {
+    const Batch batch = make_batch(random, Spread::uneven, 1, 2);
+    const auto kept_in = [&](int parts) {
+      std::vector<bool> kept(batch.size());
+      Numbers used(static_cast<std::size_t>(batch.experts));
+      for (const TokenRange& range : parts_of_batch(batch.samples, kTokens, parts)) {
+        const auto begin = batch.chosen.begin() + 2 * range.begin, end = batch.chosen.begin() + 2 * range.end;
+        const std::vector<std::int32_t> own(begin, end);
+        std::vector<std::int32_t> sorted;
+        for (const std::size_t i : by_choice(own)) sorted.push_back(own[i]);
+        Numbers slots(own.size());
+        place_in_order(sorted, batch.capacity, used, slots);
+        for (std::size_t i = 0; i < own.size(); ++i)
+          kept[static_cast<std::size_t>(2 * range.begin) + by_choice(own)[i]] = slots[i] != kDropped;
+      }
+      return kept;
+    };
+    wrong += kept_in(2) != kept_in(1) ? 1 : 0;
+  }
+  EXPECT_GT(wrong, 40);
+}
+
 TEST(Routing, CountsRowsByRank) {
   EXPECT_THAT(rows_by_rank(Numbers{1, 0, 3, 4}, 2), ElementsAre(1, 7));
   EXPECT_THAT(rows_by_rank(Numbers{1, 0, 0, 0}, 4), ElementsAre(1, 0, 0, 0));

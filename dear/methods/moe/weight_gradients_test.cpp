@@ -114,6 +114,17 @@ TEST(WeightGradients, MayTakeNoTime) {
   EXPECT_EQ(schedule_weight_gradients(graph).size(), graph.size());
 }
 
+// Nothing but the order tells them apart, so it decides, and every rank decides alike.
+TEST(WeightGradients, AreDealtInOrderWhereAllTimesAreAlike) {
+  Instructions instructions{make("dX", Kind::compute, 1)};
+  for (int i = 0; i < 4; ++i) instructions.push_back(make("dW", Kind::weight_gradient, 1, {0}));
+  for (int i = 0; i < 2; ++i) instructions.push_back(make("all-to-all", Kind::all_to_all, 2, {0}));
+  const Hiding hiding = hide_by_best_fit(InstructionGraph(instructions));
+  EXPECT_THAT(hiding.under[0].instructions, ElementsAre(1, 2));
+  EXPECT_THAT(hiding.under[1].instructions, ElementsAre(3, 4));
+  EXPECT_DOUBLE_EQ(hiding.hidden_seconds, 4);
+}
+
 // All choices, one after another.
 double brute_force(const InstructionGraph& graph, const std::vector<Overlappable>& labels,
                    const std::vector<InstructionId>& weights, std::size_t next, std::vector<double>& load) {
