@@ -1,0 +1,49 @@
+#include "dear/methods/moe/all_to_all_times.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/units.h"
+#include "dear/platform/algorithm/algorithms.h"
+#include "dear/platform/fabric/play.h"
+
+namespace dear::methods::moe {
+
+AllToAllTimes::AllToAllTimes(std::vector<std::pair<std::int64_t, double>> points)
+    : points_(std::move(points)) {
+  if (points_.empty()) throw ConfigError("no time of an all-to-all is known: measure one size at least");
+  std::int64_t before = -1;
+  for (const auto& [bytes, seconds] : points_) {
+    if (bytes <= before || !std::isfinite(seconds) || seconds < 0)
+      throw ConfigError(
+          fmt::format("an all-to-all of {} bytes after one of {} takes {} s: give sizes that ascend, and "
+                      "seconds of 0 or more",
+                      bytes, before, seconds));
+    before = bytes;
+  }
+}
+
+AllToAllTimes AllToAllTimes::on(const Cluster& cluster) {
+  const fabric::Topology topology(cluster);
+  const algorithm::Program program = algorithm::pairwise_all_to_all(cluster.ranks());
+  std::vector<std::pair<std::int64_t, double>> points;
+  for (std::int64_t bytes = kKiB; bytes <= 256 * kMiB; bytes *= 2)
+    points.emplace_back(bytes, fabric::play(program, topology, static_cast<double>(bytes)).seconds);
+  return AllToAllTimes(std::move(points));
+}
+
+double AllToAllTimes::seconds(std::int64_t bytes) const {
+  if (bytes <= 0) return 0;
+  if (bytes <= points_.front().first || points_.size() == 1) return points_.front().second;
+  auto end = std::lower_bound(points_.begin(), points_.end(), bytes,
+                              [](const auto& point, std::int64_t size) { return point.first < size; });
+  if (end == points_.end()) --end;
+  const auto& [from, low] = *(end - 1);
+  const auto& [to, high] = *end;
+  return low + (high - low) * static_cast<double>(bytes - from) / static_cast<double>(to - from);
+}
+
+}  // namespace dear::methods::moe
