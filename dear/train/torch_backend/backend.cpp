@@ -19,9 +19,9 @@ using ::c10d::OpType;
 struct Backend::Call {
   OpType type;
   Operation operation;
-  Tensors inputs;   // by block
-  Tensors outputs;  // by block; may be the inputs
-  Tensors result;   // of the work
+  Tensors inputs;    // by block
+  Tensors outputs;   // by block; may be the inputs
+  Tensors result{};  // of the work; empty: the outputs
   bool asynchronous = true;
   std::vector<std::pair<at::Tensor, at::Tensor>> to_copy{};  // to, from: at the end
 };
@@ -73,8 +73,7 @@ void Backend::require_blocks(const at::Tensor& all, const at::Tensor& one, const
   if (all.numel() != one.numel() * size_ || all.scalar_type() != one.scalar_type())
     throw ConfigError(
         fmt::format("rank {}: {}: the larger tensor has {} elements, and the smaller one {} for each of {} "
-                    "ranks: make one "
-                    "as large as the other is on all ranks together, and of its type",
+                    "ranks: make one as large as the other is on all ranks together, and of its type",
                     rank_, call, all.numel(), one.numel(), size_));
 }
 
@@ -102,7 +101,8 @@ Backend::Work Backend::joined(std::size_t count, const Part& part) {
 Backend::Work Backend::carry(Call call) {
   ++carried_;
   const at::NoGradGuard no_grad;
-  auto work = c10::make_intrusive<CarriedWork>(rank_, call.type, call.result, callbacks_);
+  auto work = c10::make_intrusive<CarriedWork>(rank_, call.type,
+                                               call.result.empty() ? call.outputs : call.result, callbacks_);
   Tensors inputs, outputs;
   std::vector<std::pair<at::Tensor, at::Tensor>> to_copy = std::move(call.to_copy);
   for (const at::Tensor& input : call.inputs) inputs.push_back(input.contiguous());
@@ -154,7 +154,6 @@ Backend::Work Backend::broadcast(Tensors& tensors, const ::c10d::BroadcastOption
                 .operation = std::move(operation),
                 .inputs = tensors,
                 .outputs = tensors,
-                .result = tensors,
                 .asynchronous = options.asyncOp});
 }
 
@@ -168,7 +167,6 @@ Backend::Work Backend::allreduce(Tensors& tensors, const ::c10d::AllreduceOption
                 .operation = std::move(*operation),
                 .inputs = tensors,
                 .outputs = tensors,
-                .result = tensors,
                 .asynchronous = options.asyncOp});
 }
 
@@ -190,7 +188,6 @@ Backend::Work Backend::reduce(Tensors& tensors, const ::c10d::ReduceOptions& opt
                 .operation = std::move(*operation),
                 .inputs = tensors,
                 .outputs = tensors,
-                .result = tensors,
                 .asynchronous = options.asyncOp});
 }
 
@@ -204,7 +201,6 @@ Backend::Work Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                 .operation = *operation_of(Collective::all_gather, input),
                 .inputs = inputs,
                 .outputs = outputs.front(),
-                .result = outputs.front(),
                 .asynchronous = options.asyncOp});
 }
 
@@ -257,7 +253,6 @@ Backend::Work Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& in
                 .operation = std::move(*operation),
                 .inputs = inputs.front(),
                 .outputs = outputs,
-                .result = outputs,
                 .asynchronous = options.asyncOp});
 }
 
@@ -272,7 +267,6 @@ Backend::Work Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& inpu
                 .operation = std::move(*operation),
                 .inputs = blocks_of(input.contiguous()),
                 .outputs = {output},
-                .result = {output},
                 .asynchronous = options.asyncOp});
 }
 
@@ -289,7 +283,7 @@ Backend::Work Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                      std::vector<std::int64_t>& input_sizes,
                                      const ::c10d::AllToAllOptions& options) {
   const EndsCoalescingWhenThrown ends;
-  // By what is the same on all ranks, and nothing else.
+  // It is decided by what is the same on all ranks, and nothing else.
   const bool equal = output_sizes.empty() && input_sizes.empty() && is_on_host(output) && is_on_host(input) &&
                      output.numel() == input.numel() && output.numel() > 0 && output.numel() % size_ == 0 &&
                      output.scalar_type() == input.scalar_type();
