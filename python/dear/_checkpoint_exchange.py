@@ -65,7 +65,7 @@ def import_checkpoint(folder: str, path: str) -> None:
 
 
 def _last_line(error: BaseException) -> str:
-    """Of what torch.distributed.checkpoint says, which begins with where it happened."""
+    """The sentence in what torch.distributed.checkpoint says, which begins with where it happened."""
     return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()
 
 

@@ -20,7 +20,7 @@ class PlanRow:
     fusion: str
     """ "usual", "25MiB", "planned", ..."""
     algorithm: str
-    """Of the collectives of its largest bucket."""
+    """The one of the collectives of its largest bucket."""
     buckets: int
     """How many."""
     iteration_seconds: float
@@ -32,7 +32,7 @@ class PlanRow:
     fusion_seconds: float
     """What buckets of this size add to that; may be below 0."""
     start_up_seconds: float
-    """Of launches and of messages."""
+    """What launches and messages take."""
     interference_seconds: float
     """What communication and computation take from each other where both go on."""
     bound_seconds: float
@@ -56,14 +56,14 @@ class CompressedRow:
     """How many."""
     iteration_seconds: float
     dense_iteration_seconds: float
-    """Of the same policy without the compression."""
+    """What the same policy takes without the compression."""
     codec_seconds: float
-    """Of all encoding and decoding."""
+    """What all encoding and decoding takes."""
     memory_bytes: int
     fits: bool
     """Into the memory of a rank, where that is known."""
     pays_below_bits_per_second: float | None
-    """Of the outermost links, all links scaled alike: the compression is faster below. 0: nowhere; None: everywhere."""
+    """The speed of the outermost links, all links scaled alike, below which the compression is faster. 0: nowhere; None: everywhere."""
     why_not_above: str
 
 
@@ -74,7 +74,7 @@ class Sensitivity:
     change: str
     iteration_seconds: float
     speed_up: float
-    """Of samples per second."""
+    """The factor of samples per second."""
     fits: bool
     """Into the memory of a rank, where that is known."""
     memory_bytes: int
@@ -113,9 +113,9 @@ class Plan:
     cluster: str
     ranks: int
     device: str
-    """Of the model's times; "": not known."""
+    """The device of the model's times; "": not known."""
     memory_bytes: int
-    """Of a rank; 0: not known."""
+    """The memory of a rank; 0: not known."""
     floor_seconds: float
     """max(f + b, r): what gradients one iteration old would reach."""
     rows: tuple[PlanRow, ...]
@@ -125,7 +125,7 @@ class Plan:
     one that needs least memory, and of such the simplest. Where none fits or none runs, `choice` says so."""
     left_out: tuple[LeftOut, ...]
     gain: Gain | None
-    """Of the row to use over wfbp; None where that is no other row that fits."""
+    """The gain of the row to use over wfbp; None where that is no other row that fits."""
     sensitivities: tuple[Sensitivity, ...]
     """None where the row to use does not fit."""
     verdict: tuple[str, ...]

@@ -30,19 +30,19 @@ class Case:
     """How many."""
     iteration_seconds: float
     compute_seconds: float
-    """Of the slowest rank: forward, backward and updates on its compute lane."""
+    """The time of the slowest rank: forward, backward and updates on its compute lane."""
     exposed_communication_seconds: float
-    """In which a rank computes nothing because it waits for the network: iteration - compute."""
+    """The time in which a rank computes nothing because it waits for the network: iteration - compute."""
     bound_seconds: float
     """What the policy could reach with infinitely fine buckets."""
     memory_bytes: int
-    """Of a rank: parameters, gradients, optimiser, activations and buffers."""
+    """The memory of a rank: parameters, gradients, optimiser, activations and buffers."""
     iteration_seconds_half_width: float = 0.0
-    """Of the confidence interval of 95 % of iteration_seconds, with jitter; 0 without."""
+    """The half width of the confidence interval of 95 % of iteration_seconds, with jitter; 0 without."""
     compression: str = ""
-    """Of gradients, as `compress` has it; empty where they travel dense."""
+    """The compression of gradients, as `compress` has it; empty where they travel dense."""
     codec_seconds: float = 0.0
-    """Of all encoding and decoding."""
+    """What all encoding and decoding takes."""
 
     def to_dict(self) -> dict[str, Any]:
         """The element of the list that `dear simulate --json` writes."""

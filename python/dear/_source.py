@@ -76,7 +76,7 @@ class Source:
                     group[key] = value
 
     def step(self) -> None:
-        """Of the program's object, with its hooks; nothing where step_now() was called in this iteration."""
+        """Steps the program's object, with its hooks; does nothing where step_now() was called in this iteration."""
         if self._stepped:
             self._stepped = False
         else:

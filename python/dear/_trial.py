@@ -150,7 +150,7 @@ class _Trial:
         return ""
 
     def _shape(self, index: int, elements: int) -> tuple[int, ...]:
-        """Of tensors to try the group with: as many dimensions as its largest has."""
+        """The shape of tensors to try the group with, which has as many dimensions as its largest."""
         dimensions = max((parameter.dim() for parameter in self._groups[index]["params"]), default=1)
         return (elements,) if dimensions < 2 else (8, elements // 8) + (1,) * (dimensions - 2)
 

@@ -2,4 +2,4 @@
 
 __version__: str
 torch_release: str
-"""Of PyTorch that the extension module was compiled with: "2.13"."""
+"""The release of PyTorch that the extension module was compiled with: "2.13"."""

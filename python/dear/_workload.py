@@ -48,15 +48,15 @@ class Workload:
     update_seconds: float = 0.0
     """The optimiser's time to update every parameter on one rank."""
     buffer_bytes: int = 0
-    """Of state that is not trained and that replicas keep alike, such as running means."""
+    """The size of state that is not trained and that replicas keep alike, such as running means."""
     buffers: int = 0
-    """Of how many tensors that state is; 0: not known."""
+    """The number of tensors that this state is; 0: not known."""
     device: str = ""
-    """Of which device the times are: "a100" as `dear models` lists it, or "cpu, 4 threads"; "": not known."""
+    """The device whose times these are: "a100" as `dear models` lists it, or "cpu, 4 threads"; "": not known."""
 
     @property
     def bytes(self) -> int:
-        """Of all tensors, each once."""
+        """The bytes of all tensors, each once."""
         return self._value().bytes
 
     @property
@@ -103,12 +103,12 @@ class Workload:
 
     @classmethod
     def from_json(cls, text: str, *, source: str = "the workload") -> Workload:
-        """Of the text of a workload file. ConfigError names `source` and the field that is wrong."""
+        """The workload of the text of a file. ConfigError names `source` and the field that is wrong."""
         return cls._of_value(_C.Workload.from_json(text, source))
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Workload:
-        """Of the fields of a workload file, as `DataParallel.profile()` and `to_dict` give them."""
+        """The workload of the fields of a file, as `DataParallel.profile()` and `to_dict` give them."""
         return cls.from_json(json.dumps(fields))
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -74,7 +74,7 @@ class PythonFlat : public FlatOptimizer {
   Held flat_;
 };
 
-// In the order of Ownership and Updates.
+// The names stand in the order of Ownership and Updates.
 constexpr std::array<const char*, 3> kOwnerships{"cut", "auto", "whole"};
 constexpr std::array<const char*, 3> kUpdates{"auto", "sharded", "program"};
 
@@ -92,7 +92,7 @@ class Source : public Optimizer {
   [[nodiscard]] std::vector<std::vector<torch::Tensor>> parameter_groups() const override {
     return source_.call_method<std::vector<std::vector<torch::Tensor>>>("parameter_groups");
   }
-  // Without a call into Python: a rank that trains alone waits for it.
+  // It makes no call into Python: a rank that trains alone waits for it.
   [[nodiscard]] bool holds(const std::vector<std::vector<const c10::TensorImpl*>>& by_group) const override {
     const auto same = [](const py::handle& tensor, const c10::TensorImpl* other) {
       return THPVariable_Check(tensor.ptr()) &&

@@ -55,10 +55,10 @@ void bind_training(py::module_& module);
 void bind_joining(py::module_& module, BoundTraining& training);
 // Its side of devices with streams. Before what makes one is called.
 void bind_streams(py::module_& module, BoundTraining& training);
-// Of DataParallel what is of hooks and metrics.
+// Binds what DataParallel has of hooks and metrics.
 void bind_watching(py::module_& module, BoundTraining& training);
 
-// Of training: what an optimiser remembers of a tensor, as Python has it.
+// PythonState is what an optimiser remembers of a tensor, as Python has it.
 using PythonState = std::optional<std::pair<std::map<std::string, at::Tensor>, py::bytes>>;
 std::optional<OptimizerState> to_state(const py::object& object);
 PythonState from_state(const std::optional<OptimizerState>& state);

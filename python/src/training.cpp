@@ -112,7 +112,7 @@ py::object tuning(const DataParallel& parallel) {
     trials.append(entry);
   }
   py::dict result;
-  result["settled"] = progress->settled;
+  result["settled"] = progress->converged;
   result["trials"] = trials;
   result["paid_seconds"] = progress->paid_seconds;
   result["cache_error"] = progress->cache_error;

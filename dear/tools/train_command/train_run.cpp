@@ -87,7 +87,7 @@ TuningReport report_of(const TuningProgress& tuning, const TrainResult& run) {
                       .where = "training",
                       .sizes = tuning.sizes,
                       .choice = tuning.running,
-                      .settled = tuning.settled,
+                      .settled = tuning.converged,
                       .remark = tuning.cache_error,
                       .expectations = tuning.expectations};
   for (const tune::Trial& trial : tuning.trials)
@@ -278,7 +278,7 @@ void Job::advance(std::int64_t steps, const StepListener& listener) {
     iteration_seconds_.push_back(now - std::exchange(previous, now));
     exposed_seconds_.push_back(waited - std::exchange(exposed_before, waited));
     if (listener) listener(static_cast<std::int64_t>(losses_.size()), losses_.back());
-    if (run_.until_converged && parallel_.tuning() && parallel_.tuning()->settled) break;
+    if (run_.until_converged && parallel_.tuning() && parallel_.tuning()->converged) break;
     if (checkpoints_ && steps_taken() % settings_.saving.every == 0) save(steps_taken());
     if (!run_.counted.empty() || !stop_->requested()) continue;
     if (checkpoints_ && run_.say && group_.rank() == 0)

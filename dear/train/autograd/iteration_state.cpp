@@ -47,10 +47,9 @@ void IterationState::throw_if_failed() const {
 void IterationState::require_between_steps(std::string_view call) const {
   throw_if_failed();
   if (!sends()) return;
-  throw ConfigError(
-      fmt::format("rank {}: a gradient of the next step is there already: {} between step() and the next "
-                  "backward",
-                  rank_, call));
+  throw ConfigError(fmt::format(
+      "rank {}: a gradient of the next step is there already: {} between step() and the next backward", rank_,
+      call));
 }
 
 }  // namespace dear::autograd

@@ -1,6 +1,8 @@
 #include "dear/train/autograd/layer_clock.h"
 
-#include <algorithm>
+#include <utility>
+
+#include "dear/base/vocabulary/spread.h"
 
 namespace dear::autograd {
 
@@ -43,12 +45,9 @@ void LayerClock::in_seconds(const std::function<double(double from, double to)>&
 }
 
 double median_of(const ByIteration& values) {
-  if (values.empty()) return 0;
-  std::vector<double> sorted;
-  for (const auto& [iteration, seconds] : values) sorted.push_back(seconds);
-  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
-  std::nth_element(sorted.begin(), middle, sorted.end());
-  return *middle;
+  std::vector<double> all;
+  for (const auto& [iteration, seconds] : values) all.push_back(seconds);
+  return spread_of(std::move(all)).median;
 }
 
 std::map<LayerId, double> share_of_pass(const std::map<LayerId, ByIteration>& seconds) {

@@ -8,7 +8,6 @@
 #include <mutex>
 #include <string>
 
-#include <ATen/record_function.h>
 #include <torch/csrc/jit/serialization/pickler_helper.h>
 
 #include "dear/base/vocabulary/error.h"
@@ -164,10 +163,6 @@ void await_whole(const at::Tensor& tensor) {
 void stop_observing_after_fork() noexcept {
   for (Slot& slot : table().slots) slot.enabled.store(nullptr);
 }
-
-Unobserved::Unobserved() : previous_(at::isRecordFunctionEnabled()) { at::enableRecordFunction(false); }
-
-Unobserved::~Unobserved() { at::enableRecordFunction(previous_); }
 
 }  // namespace dear::autograd
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/record_function.h>
 #include <torch/types.h>
 
 // Sees every operator of libtorch before its kernel runs, through at::RecordFunction.
@@ -43,23 +44,14 @@ class ObserverRegistration {
   bool enabled_ = false;
 };
 
-// While it lives, operators of this thread are not observed.
-class Unobserved {
- public:
-  Unobserved();
-  ~Unobserved();
-  Unobserved(const Unobserved&) = delete;
-  Unobserved& operator=(const Unobserved&) = delete;
+// While one lives, operators of this thread are not observed.
+using Unobserved = at::DisableRecordFunctionGuard;
 
- private:
-  bool previous_;
-};
-
-// For a tensor that is about to be read or written past the operators (by a raw pointer): what an operator on
-// it would wait for. Throws what went wrong before with those whose tensor it is.
+// Waits, for a tensor that is about to be read or written past the operators (by a raw pointer), for what an
+// operator on it would wait for. Throws what went wrong before with those whose tensor it is.
 void await_whole(const at::Tensor& tensor);
 
-// In the child of a fork, whose threads are gone: no operator waits any more.
+// Is called in the child of a fork, whose threads are gone: no operator waits any more.
 void stop_observing_after_fork() noexcept;
 
 }  // namespace dear::autograd

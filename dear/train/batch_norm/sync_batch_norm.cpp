@@ -98,8 +98,7 @@ class Normalise : public torch::autograd::Function<Normalise> {
     if (torch::GradMode::is_enabled())
       throw ConfigError(
           "SyncBatchNorm has no second derivative: leave out create_graph, or use plain batch normalisation "
-          "in "
-          "models that are trained through gradients of gradients");
+          "in models that are trained through gradients of gradients");
     const variable_list saved = context->get_saved_variables();
     const auto& [input, weight, mean, inverse_deviation] = std::tie(saved[0], saved[1], saved[2], saved[3]);
     const double count = context->saved_data["count"].toDouble();
@@ -139,8 +138,7 @@ void require_usable(const Tensor& input, const SyncBatchNormTensors& tensors,
       !input.device().is_cpu())
     throw ConfigError(
         fmt::format("rank {}: synchronised batch normalisation of a tensor of {} on {}: give fp16, bf16, "
-                    "fp32 or fp64 on the "
-                    "CPU",
+                    "fp32 or fp64 on the CPU",
                     ranks.rank(), c10::toString(type), input.device().str()));
   for (const Tensor& tensor : {tensors.weight, tensors.bias, tensors.running_mean, tensors.running_var})
     if (tensor.defined() && tensor.numel() != input.size(1))
@@ -168,8 +166,7 @@ torch::Tensor sync_batch_norm(const torch::Tensor& input, const SyncBatchNormTen
   if (moments.count == 1)
     throw ConfigError(
         fmt::format("rank {}: all ranks together have one value for each channel, which has no variance: "
-                    "give more than one "
-                    "sample in training",
+                    "give more than one sample in training",
                     group.statistics().rank()));
   const double count = std::max(moments.count, 1.0);
   const auto type = computed_in(input);

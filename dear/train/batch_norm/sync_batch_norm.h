@@ -38,7 +38,7 @@ class NormGroup {
   TranslateError translate_;
 };
 
-// As torch::nn::BatchNormOptions.
+// SyncBatchNormOptions are as torch::nn::BatchNormOptions.
 struct SyncBatchNormOptions {
   double eps = 1e-5;
   std::optional<double> momentum = 0.1;  // none: running statistics are the mean over all batches

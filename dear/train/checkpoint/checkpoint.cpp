@@ -33,21 +33,6 @@ Value value_of(const Position& position) {
 
 namespace {
 
-// In the order of the optimiser's groups, which is how Python numbers parameters; where each is trained.
-std::vector<std::optional<std::size_t>> numbered(const train::TrainingState& state,
-                                                 std::vector<std::size_t>& sizes) {
-  std::vector<std::optional<std::size_t>> trained;
-  for (const auto& group : state.optimizer().parameter_groups()) {
-    sizes.push_back(group.size());
-    for (const torch::Tensor& tensor : group) {
-      std::optional<std::size_t>& found = trained.emplace_back();
-      for (std::size_t i = 0; i < state.trained().size(); ++i)
-        if (state.trained()[i].tensor.is_same(tensor)) found = i;
-    }
-  }
-  return trained;
-}
-
 // Python keeps some options as bools, and betas together.
 Value options_of(const Optimizer::Options& options) {
   static const std::set<std::string, std::less<>> kBools{
@@ -70,32 +55,31 @@ torch::Tensor tensor_of_bytes(const std::string& bytes) {
   return tensor;
 }
 
+// Python numbers parameters in the order of the optimiser's groups.
 Value optimizer_value(train::TrainingState& state, TensorSink& sink,
                       const train::EngineState::Outlines& outlines, const StoredState& vectors) {
-  std::vector<std::size_t> sizes;
-  const auto order = numbered(state, sizes);
   Value states{Value::Dict()};
-  for (std::size_t number = 0; number < order.size(); ++number) {
-    if (!order[number] || !outlines[*order[number]]) continue;
-    Value one{Value::Dict()};
-    const std::string& scalars = outlines[*order[number]]->scalars;
-    const auto numbers = state.optimizer().read_scalars(scalars);
-    for (const auto& [name, value] : numbers)
-      one.set(name, sink.add(torch::tensor(static_cast<float>(value))));
-    if (numbers.empty() && !scalars.empty()) one.set(kOpaque, sink.add(tensor_of_bytes(scalars)));
-    for (const auto& [name, record] : vectors[*order[number]]) one.set(name, record);
-    states.set(static_cast<std::int64_t>(number), std::move(one));
-  }
   Value::List groups;
-  std::size_t first = 0;
+  std::int64_t number = 0;
   const std::vector<Optimizer::Options> options = state.optimizer().group_options();
-  for (std::size_t group = 0; group < sizes.size(); ++group) {
-    Value one = group < options.size() ? options_of(options[group]) : Value(Value::Dict());
+  for (const auto& tensors : state.optimizer().parameter_groups()) {
+    Value group = groups.size() < options.size() ? options_of(options[groups.size()]) : Value(Value::Dict());
     Value::List numbers;
-    for (std::size_t i = 0; i < sizes[group]; ++i) numbers.emplace_back(static_cast<std::int64_t>(first + i));
-    first += sizes[group];
-    one.set("params", std::move(numbers));
-    groups.push_back(std::move(one));
+    for (const torch::Tensor& tensor : tensors) {
+      numbers.emplace_back(number++);
+      const std::optional<std::size_t> index = state.index_of(tensor);
+      if (!index || !outlines[*index]) continue;
+      Value one{Value::Dict()};
+      const std::string& scalars = outlines[*index]->scalars;
+      const auto read = state.optimizer().read_scalars(scalars);
+      for (const auto& [name, value] : read)
+        one.set(name, sink.add(torch::tensor(static_cast<float>(value))));
+      if (read.empty() && !scalars.empty()) one.set(kOpaque, sink.add(tensor_of_bytes(scalars)));
+      for (const auto& [name, record] : vectors[*index]) one.set(name, record);
+      states.set(numbers.back(), std::move(one));
+    }
+    group.set("params", std::move(numbers));
+    groups.push_back(std::move(group));
   }
   Value value;
   value.set("state", std::move(states));

@@ -14,6 +14,7 @@
 #include "dear/train/checkpoint/parts.h"
 #include "dear/train/checkpoint/saving.h"
 #include "dear/train/checkpoint/stored.h"
+#include "dear/train/optim/outlines.h"
 
 namespace dear::checkpoint {
 
@@ -46,16 +47,7 @@ std::string text_in(const Value& value) {
 }
 
 Value to_value(const Contents& contents) {
-  Value::List outlines, options;
-  for (const auto& outline : contents.outlines) {
-    Value one;
-    if (outline) {
-      Value::List vectors(outline->vectors.begin(), outline->vectors.end());
-      one.set("vectors", std::move(vectors));
-      one.set("scalars", outline->scalars);
-    }
-    outlines.push_back(std::move(one));
-  }
+  Value::List options;
   for (const Optimizer::Options& group : contents.options) {
     Value one{Value::Dict()};
     for (const auto& [name, number] : group) one.set(name, number);
@@ -63,7 +55,7 @@ Value to_value(const Contents& contents) {
   }
   Value value;
   value.set("position", value_of(contents.position));
-  value.set("outlines", std::move(outlines));
+  value.set("outlines", optim::encoded(contents.outlines));
   value.set("options", std::move(options));
   return value;
 }
@@ -77,15 +69,11 @@ Position to_position(const Value& value, const std::string& path) {
   return position;
 }
 
-Contents from_value(const Value& value, const std::string& path) {
-  Contents contents{.position = to_position(value.at("position", path), path), .outlines = {}, .options = {}};
-  for (const Value& one : value.at<Value::List>("outlines", path)) {
-    auto& outline = contents.outlines.emplace_back();
-    if (one.get<std::monostate>() != nullptr) continue;
-    outline = {.vectors = {}, .scalars = one.at<std::string>("scalars", path)};
-    for (const Value& vector : one.at<Value::List>("vectors", path))
-      outline->vectors.insert(*vector.get<std::string>());
-  }
+Contents from_value(const Value& value, std::size_t parameters, const std::string& path) {
+  Contents contents{.position = to_position(value.at("position", path), path),
+                    .outlines = train::EngineState::Outlines(parameters),
+                    .options = {}};
+  optim::decode(value.at<std::string>("outlines", path), contents.outlines);
   for (const Value& one : value.at<Value::List>("options", path)) {
     Optimizer::Options& group = contents.options.emplace_back();
     for (const auto& [key, number] : *one.get<Value::Dict>())
@@ -198,8 +186,8 @@ void File::read_parameter(std::size_t parameter, const Value& of_parameter,
     }
     if (stored->sizes != trained.tensor.sizes().vec())
       throw ConfigError(
-          fmt::format("'{}' is a checkpoint of another model: '{}' of parameter '{}' is of shape [{}] "
-                      "there, and the parameter of [{}] here",
+          fmt::format("'{}' is a checkpoint of another model: '{}' of parameter '{}' is of shape [{}] there, "
+                      "and the parameter of [{}] here",
                       source_->path(), *name, trained.name, fmt::join(stored->sizes, ", "),
                       fmt::join(trained.tensor.sizes(), ", ")));
     if (*name == optim::kMaster && !state.fp32_masters()) continue;
@@ -226,8 +214,7 @@ void File::read_state(const train::TrainingState& state) {
   if (same < groups.size() || same < ours.size())
     throw ConfigError(
         fmt::format("'{}' is a checkpoint of another optimiser: parameter group {} of {} there and {} here "
-                    "has not as many "
-                    "parameters; make the parameter groups that were saved",
+                    "has not as many parameters; make the parameter groups that were saved",
                     source_->path(), same, groups.size(), ours.size()));
   for (std::size_t group = 0; group < ours.size(); ++group) {
     const auto& numbers = groups[group].at<Value::List>("params", source_->path());
@@ -235,8 +222,7 @@ void File::read_state(const train::TrainingState& state) {
       const auto* number = numbers[i].get<std::int64_t>();
       const Value* found = number != nullptr ? states.find(*number) : nullptr;
       if (found == nullptr || found->get<Value::Dict>() == nullptr) continue;
-      for (std::size_t p = 0; p < state.trained().size(); ++p)
-        if (state.trained()[p].tensor.is_same(ours[group][i])) read_parameter(p, *found, state);
+      if (const auto parameter = state.index_of(ours[group][i])) read_parameter(*parameter, *found, state);
     }
     Optimizer::Options& options = options_.emplace_back();
     for (const auto& [key, value] : *groups[group].get<Value::Dict>()) {
@@ -264,7 +250,8 @@ Position load_whole(train::TrainingState& state, const std::string& path, const 
     file = std::make_shared<const File>(state, source);
     text = archive::pickle(to_value(file->contents()));
   });
-  const Contents contents = from_value(archive::unpickle(all_gather_text(group, text).front(), path), path);
+  const Contents contents =
+      from_value(archive::unpickle(all_gather_text(group, text).front(), path), state.trained().size(), path);
   state.set_model([&](const std::string& name) { return file->model_value(name); },
                   train::EngineState::Holder::rank_0);
   state.optimizer().set_group_options(contents.options);

@@ -56,7 +56,7 @@ class File {
   File(const train::TrainingState& state, std::shared_ptr<const Source> source);
   [[nodiscard]] const Source& source() const { return *source_; }
   [[nodiscard]] Contents contents() const;
-  // As Source::tensor().
+  // Returns the tensor as Source::tensor() does.
   [[nodiscard]] torch::Tensor model_value(const std::string& name) const;
   [[nodiscard]] torch::Tensor state_value(std::size_t parameter, const std::string& vector) const {
     return source_->tensor(record(parameter, vector));

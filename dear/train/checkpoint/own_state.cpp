@@ -58,7 +58,7 @@ struct Place {
   }
 };
 
-// Without gaps, in the order of the elements' places in memory.
+// Makes room for the tensor's elements, in the order in which they lie in memory.
 torch::Tensor room_for(const TensorRecord& record, const std::string& file, at::Device device) {
   return torch::empty({elements_of(record)}, torch::dtype(type_of(record, file)).device(device));
 }
@@ -108,14 +108,11 @@ Value own_state(train::TrainingState& state, RandomState random, TensorSink& sin
   if (!states) return own;
   Value parameters{Value::Dict()};
   for (const CompressionStateOfParameter& one : states->parameters) {
-    for (const train::TrainedParameter& parameter : state.trained()) {
-      if (!parameter.tensor.is_same(one.parameter)) continue;
-      Value of_parameter{Value::Dict()};
-      for (const auto& [name, values] : {std::pair("residual", one.residual),
-                                         std::pair("momentum", one.momentum), std::pair("codec", one.codec)})
-        if (values.defined()) of_parameter.set(name, sink.add(values));
-      parameters.set(parameter.name, std::move(of_parameter));
-    }
+    Value of_parameter{Value::Dict()};
+    for (const auto& [name, values] : {std::pair("residual", one.residual),
+                                       std::pair("momentum", one.momentum), std::pair("codec", one.codec)})
+      if (values.defined()) of_parameter.set(name, sink.add(values));
+    parameters.set(state.trained()[state.index_of(one.parameter).value()].name, std::move(of_parameter));
   }
   Value compression;
   compression.set("step", states->step);

@@ -29,7 +29,8 @@ archive::Value gather_own_states(train::TrainingState& state, RandomState random
 std::optional<CompressionStates> restore_own(const archive::Value* of_ranks, const archive::ZipReader* reader,
                                              const std::string& file, const train::TrainingState& state,
                                              const CheckpointOptions& options);
-// Likewise from what own_state() returned and this rank has read itself. `get` returns a tensor of the file.
+// Does likewise from what own_state() returned and this rank has read itself. `get` returns a tensor of the
+// file.
 using Get = std::function<torch::Tensor(const archive::TensorRecord& record)>;
 std::optional<CompressionStates> restore_this(const archive::Value& of_rank, const Get& get,
                                               const std::string& file, const train::TrainingState& state,

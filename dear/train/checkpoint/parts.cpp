@@ -19,25 +19,11 @@ namespace {
 
 constexpr const char* kParts = "extra";  // in the file, as Python calls it
 
-// What the file says of a part; none where it has none.
-Value described(const Source& source, const std::string& name) {
-  const Value* parts = source.value().find(kParts);
-  const Value* part = parts != nullptr && parts->get<Value::Dict>() != nullptr ? parts->find(name) : nullptr;
-  return part != nullptr ? *part : Value();
-}
-
-// The names of parts that the file has and nobody asks for.
-std::vector<std::string> unused_parts(const Source& source, const std::vector<CheckpointPart>& wanted) {
-  std::vector<std::string> unused;
+// All parts of the file, by name.
+Value::Dict parts_of(const Source& source) {
   const Value* parts = source.value().find(kParts);
   const auto* all = parts != nullptr ? parts->get<Value::Dict>() : nullptr;
-  if (all == nullptr) return unused;
-  for (const auto& [key, part] : *all)
-    if (const auto* name = key.get<std::string>();
-        name != nullptr && std::none_of(wanted.begin(), wanted.end(),
-                                        [&](const CheckpointPart& one) { return one.name == *name; }))
-      unused.push_back(*name);
-  return unused;
+  return all != nullptr ? *all : Value::Dict();
 }
 
 }  // namespace
@@ -65,17 +51,24 @@ void restore_parts(const Source* source, train::EngineState::Holder holder, cons
                    const CheckpointOptions& options) {
   const bool by_all = holder != train::EngineState::Holder::rank_0;
   const bool reads = by_all || group.rank() == 0;
-  if (options.say && group.rank() == 0)
-    for (const std::string& name : unused_parts(*source, options.parts))
-      options.say(fmt::format("the checkpoint has a part '{}', which is not used", name));
+  const auto say = [&](const std::string& sentence) {
+    if (options.say && group.rank() == 0) options.say(sentence);
+  };
+  const Value found(reads ? parts_of(*source) : Value::Dict());
+  for (const auto& entry : *found.get<Value::Dict>()) {
+    const auto* name = entry.key.get<std::string>();
+    const auto is_it = [&](const CheckpointPart& one) { return one.name == *name; };
+    if (name != nullptr && std::none_of(options.parts.begin(), options.parts.end(), is_it))
+      say(fmt::format("the checkpoint has a part '{}', which is not used", *name));
+  }
   for (const CheckpointPart& part : options.parts) {
-    const std::string mine = reads ? archive::pickle(described(*source, part.name)) : "";
+    const Value* described = found.find(part.name);
+    const std::string mine = archive::pickle(described != nullptr ? *described : Value());
     const std::string text = by_all ? mine : all_gather_text(group, mine).front();
     const Value value = archive::unpickle(text, part.name);
     const auto* records = value.get<Value::Dict>();
     if (records == nullptr) {
-      if (options.say && group.rank() == 0)
-        options.say(fmt::format("the checkpoint has no part '{}', which begins anew", part.name));
+      say(fmt::format("the checkpoint has no part '{}', which begins anew", part.name));
       continue;
     }
     std::map<std::string, torch::Tensor> tensors;

@@ -17,7 +17,7 @@ namespace dear::checkpoint {
 
 // All ranks together.
 PartTensors collect(const std::vector<CheckpointPart>& parts);
-// As a value that says where the sink has the tensors.
+// Returns the parts as a value that says where the sink has the tensors.
 archive::Value stored_parts(const PartTensors& parts, TensorSink& sink);
 
 // Puts the parts back; all ranks together. What the file does not have is said, and not put back. `source` is

@@ -49,8 +49,8 @@ class Pieces {
   std::map<std::string, Value::List> by_key_;
 };
 
-// In the place of a file of rank 0 alone: describes tensors, of which this rank saves every P-th run of
-// elements; of buffers, which may be others on each rank, rank 0 saves all.
+// Stands in the place of a file of rank 0 alone: describes tensors, of which this rank saves every P-th run
+// of elements; of buffers, which may be others on each rank, rank 0 saves all.
 class Manifest : public TensorSink {
  public:
   Manifest(Pieces& pieces, const train::TrainingState& state) : pieces_(pieces), group_(state.group()) {

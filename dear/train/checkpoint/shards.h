@@ -30,8 +30,8 @@ Shard copy_shard(train::TrainingState& state, RandomState random, const Describe
 // Shards that were saved together, as one checkpoint, of which each rank has read some: see ShardSet.
 class Shards : public Source {
  public:
-  // Those of a folder; of several that are whole, the newest. ConfigError, on every rank, where one is not
-  // there or is damaged. All ranks together.
+  // Opens those of a folder; of several that are whole, the newest. ConfigError, on every rank, where one is
+  // not there or is damaged. All ranks together.
   static std::shared_ptr<Shards> open(const Group& group, const std::string& folder);
   Shards(Group group, const std::vector<std::string>& paths, archive::ShardSet set,
          const std::string& folder);

@@ -1,8 +1,6 @@
 #include "dear/train/checkpoint/stop_on_signal.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cstdint>
 #include <mutex>
 
 #include <fmt/format.h>
@@ -67,49 +65,29 @@ struct News {
 
 }  // namespace
 
-class StopOnSignal::Impl {
- public:
-  Impl(const Group& group, Options options) : group_(group.duplicate()), options_(options) {
-    install(options_.signal, options_.also);
-  }
-  ~Impl() { uninstall(); }
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
-
-  bool requested() {
-    if (stopped_ != 0) return true;
-    if (++calls_ < next_) return false;
-    const double now = now_seconds();
-    const double seconds = std::max((now - last_) / static_cast<double>(calls_), 1e-9);  // of a call
-    const int came = has_come;
-    const News mine{.stop = came != 0 ? came
-                            : asked_  ? options_.signal
-                                      : 0,
-                    .calls = last_ == 0 ? 1 : static_cast<std::int64_t>(options_.interval.count() / seconds)};
-    const std::vector<News> all = comm::all_gather_values(group_, mine);
-    for (const News& one : all) stopped_ = std::max(stopped_, static_cast<int>(one.stop));
-    next_ = std::clamp<std::int64_t>(all.front().calls, 1, kMostCalls);
-    calls_ = 0;
-    last_ = now_seconds();
-    return stopped_ != 0;
-  }
-  [[nodiscard]] int signal() const { return stopped_; }
-  void request() { asked_ = true; }
-
- private:
-  const Group group_;
-  const Options options_;
-  std::atomic<bool> asked_{false};
-  int stopped_ = 0;  // by this signal
-  std::int64_t calls_ = 0, next_ = 1;
-  double last_ = 0;  // the last exchange
-};
-
 StopOnSignal::StopOnSignal(const Group& group, Options options)
-    : impl_(std::make_unique<Impl>(group, options)) {}
-StopOnSignal::~StopOnSignal() = default;
-bool StopOnSignal::requested() { return impl_->requested(); }
-int StopOnSignal::signal() const { return impl_->signal(); }
-void StopOnSignal::request() { impl_->request(); }
+    : group_(group.duplicate()), options_(options) {
+  install(options_.signal, options_.also);
+}
+
+StopOnSignal::~StopOnSignal() { uninstall(); }
+
+bool StopOnSignal::requested() {
+  if (stopped_ != 0) return true;
+  if (++calls_ < next_) return false;
+  const double now = now_seconds();
+  const double seconds = std::max((now - last_) / static_cast<double>(calls_), 1e-9);  // of a call
+  const int came = has_come;
+  const News mine{.stop = came != 0 ? came
+                          : asked_  ? options_.signal
+                                    : 0,
+                  .calls = last_ == 0 ? 1 : static_cast<std::int64_t>(options_.interval.count() / seconds)};
+  const std::vector<News> all = comm::all_gather_values(group_, mine);
+  for (const News& one : all) stopped_ = std::max(stopped_, static_cast<int>(one.stop));
+  next_ = std::clamp<std::int64_t>(all.front().calls, 1, kMostCalls);
+  calls_ = 0;
+  last_ = now_seconds();
+  return stopped_ != 0;
+}
 
 }  // namespace dear

@@ -1,8 +1,9 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
-#include <memory>
+#include <cstdint>
 
 #include "dear/comm/group/group.h"
 
@@ -33,16 +34,20 @@ class StopOnSignal {
   StopOnSignal(const StopOnSignal&) = delete;
   StopOnSignal& operator=(const StopOnSignal&) = delete;
 
-  // The same on every rank at the same call. Once true, it stays so.
+  // Returns the same on every rank at the same call. Once true, it stays so.
   [[nodiscard]] bool requested();
   // The signal for which requested() is true, the same on every rank; 0 for none.
-  [[nodiscard]] int signal() const;
-  // As if the signal had come to this rank.
-  void request();
+  [[nodiscard]] int signal() const { return stopped_; }
+  // Acts as if the signal had come to this rank.
+  void request() { asked_ = true; }
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  const Group group_;
+  const Options options_;
+  std::atomic<bool> asked_{false};
+  int stopped_ = 0;  // by this signal
+  std::int64_t calls_ = 0, next_ = 1;
+  double last_ = 0;  // the last exchange
 };
 
 }  // namespace dear

@@ -84,7 +84,7 @@ std::pair<std::string, std::string> BucketChanges::standing() const {
   if (measures_) return {"measuring", ""};
   if (!chooser_) return {"off", ""};
   const BucketChooser::Standing standing = chooser_->standing();
-  return {standing.settled ? "settled" : "trying", standing.buckets};
+  return {standing.converged ? "settled" : "trying", standing.buckets};
 }
 
 void BucketChanges::end_choice() {
@@ -126,7 +126,7 @@ BucketChooser::Wanted BucketChanges::wanted_on_device(std::int64_t steps) {
   if (steps < next_meeting_) return {};
   const std::vector<double> seconds = step_times_ ? step_times_->take() : std::vector<double>();
   BucketChooser::Wanted wanted = chooser_->steps_took(seconds, steps);
-  next_meeting_ = steps + (profile_ && chooser_->standing().settled ? kSettled : kTrying);
+  next_meeting_ = steps + (profile_ && chooser_->standing().converged ? kSettled : kTrying);
   return wanted;
 }
 

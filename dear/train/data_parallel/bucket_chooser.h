@@ -79,7 +79,7 @@ class BucketChooser {
 
   // Where the choice stands, after begin(): for metrics.
   struct Standing {
-    bool settled = true;
+    bool converged = true;
     std::string buckets = "planned";  // in force
   };
   [[nodiscard]] virtual Standing standing() const { return {}; }

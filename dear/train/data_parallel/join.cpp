@@ -30,8 +30,7 @@ Join::Join(std::vector<DataParallel*> models, const JoinOptions& options) : mode
   if (open_joins > 0)
     throw ConfigError(
         "another Join is open, and a rank that has run out could follow one of them only: make one Join of "
-        "all "
-        "models that train in the loop");
+        "all models that train in the loop");
   const Group group = models_[0]->trainer_->group();
   std::int64_t bytes = 0;
   for (DataParallel* model : models_) {
@@ -50,10 +49,10 @@ Join::Join(std::vector<DataParallel*> models, const JoinOptions& options) : mode
       bytes = std::max(bytes, wish.bytes);
       if (wish.options.divisor != options.divisor || wish.options.uneven != options.uneven ||
           wish.models != static_cast<std::int64_t>(models_.size()))
-        throw MismatchError(fmt::format(
-            "rank {}: ranks make Joins with different options, or of different numbers of models: make the "
-            "same on every rank",
-            group.rank()));
+        throw MismatchError(
+            fmt::format("rank {}: ranks make Joins with different options, or of different numbers of "
+                        "models: make the same on every rank",
+                        group.rank()));
     }
     constexpr std::int64_t kSpare = 1024;  // options may take more room later
     joined_ = std::make_shared<agreement::Joined>();
@@ -94,8 +93,7 @@ void Join::follow() {
       joined_->over = true;
       throw MismatchError(
           fmt::format("rank {}: it has no more data after {} steps of this join, and rank {} has: the step "
-                      "is given up on "
-                      "every rank; give ranks equally many batches, or leave out the error",
+                      "is given up on every rank; give ranks equally many batches, or leave out the error",
                       call.rank(), joined_->steps, *first));
     }
     const Announcement& what = said[static_cast<std::size_t>(*first)];

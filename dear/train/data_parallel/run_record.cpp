@@ -72,43 +72,40 @@ DataParallelStatistics RunRecord::statistics(const Engine* engine) const {
 std::vector<Span> RunRecord::without_parts(const Engine& engine) const {
   const Schedule& schedule = engine.schedule();
   std::vector<Span> spans = earlier_spans_;
-  for (const auto& span : clock_.spans()) {
-    const StepId step = span.backward ? schedule.backward_of(span.layer) : schedule.forward_of(span.layer);
+  const auto add = [&](const std::string& lane, const std::string& name, Activity activity,
+                       std::int64_t iteration, std::int64_t step, const auto& times) {
     spans.push_back({.rank = rank_,
-                     .lane = "compute",
-                     .name = fmt::format("{} {}", span.backward ? "backward" : "forward",
-                                         engine.workload().layers[span.layer].name),
-                     .activity = span.backward ? Activity::backward : Activity::forward,
-                     .iteration = span.iteration,
+                     .lane = lane,
+                     .name = name,
+                     .activity = activity,
+                     .iteration = iteration,
                      .step = step,
-                     .begin_seconds = span.begin_seconds,
-                     .end_seconds = span.end_seconds});
+                     .begin_seconds = times.begin_seconds,
+                     .end_seconds = times.end_seconds});
+  };
+  for (const auto& span : clock_.spans()) {
+    const std::string& layer = engine.workload().layers[span.layer].name;
+    if (span.backward) {
+      add("compute", "backward " + layer, Activity::backward, span.iteration,
+          schedule.backward_of(span.layer), span);
+    } else {
+      add("compute", "forward " + layer, Activity::forward, span.iteration, schedule.forward_of(span.layer),
+          span);
+    }
   }
   const conductor::Conductor::Record record = engine.conductor().record();
   for (const conductor::StepSpan& span : record.steps) {
     const Step& step = schedule.steps()[span.which.step];
-    const LaneKind lane = schedule.lanes()[step.lane].kind;
-    spans.push_back({.rank = rank_,
-                     .lane = schedule.lanes()[step.lane].name,
-                     .name = name_of(step.work),
-                     .activity = lane == LaneKind::network ? Activity::communication
-                                 : lane == LaneKind::codec ? Activity::codec
-                                                           : Activity::update,
-                     .iteration = earlier_.iterations + span.which.iteration,
-                     .step = span.which.step,
-                     .begin_seconds = span.begin_seconds,
-                     .end_seconds = span.end_seconds});
+    const Lane& lane = schedule.lanes()[step.lane];
+    add(lane.name, name_of(step.work),
+        lane.kind == LaneKind::network ? Activity::communication
+        : lane.kind == LaneKind::codec ? Activity::codec
+                                       : Activity::update,
+        earlier_.iterations + span.which.iteration, span.which.step, span);
   }
-  for (const conductor::Conductor::Wait& wait : record.waits) {
-    spans.push_back({.rank = rank_,
-                     .lane = "compute",
-                     .name = "wait for " + wait.what.text(),
-                     .activity = Activity::wait,
-                     .iteration = earlier_.iterations + wait.iteration,
-                     .step = -1,
-                     .begin_seconds = wait.begin_seconds,
-                     .end_seconds = wait.end_seconds});
-  }
+  for (const conductor::Conductor::Wait& wait : record.waits)
+    add("compute", "wait for " + wait.what.text(), Activity::wait, earlier_.iterations + wait.iteration, -1,
+        wait);
   return spans;
 }
 

@@ -16,7 +16,7 @@ namespace dear::train {
 
 namespace {
 
-// Of tensors that only the program's optimiser has anything about.
+// Returns the outlines of what the program's optimiser alone remembers.
 EngineState::Outlines outlines_of(const Optimizer& optimizer, const std::vector<TrainedParameter>& trained) {
   EngineState::Outlines outlines;
   for (const TrainedParameter& parameter : trained) {
@@ -71,7 +71,7 @@ class TrainingState::Waiting : public optim::RestoredState {
   [[nodiscard]] std::vector<std::optional<OptimizerState>> whole() const override {
     return train::whole(restored_, impl_.group_, impl_.scanned_.trained, impl_.options_);
   }
-  // That of an Impl, which has it from a TrainingState.
+  // Returns that of a trainer, which has it from a TrainingState.
   static const Restored& in(const Trainer& impl) {
     return static_cast<const Waiting&>(*impl.restored_).restored_;
   }
@@ -87,10 +87,9 @@ void TrainingState::settle(DataParallel& parallel) {
   impl.model_changes.require_no_join("saving or loading a checkpoint");
   impl.state_.require_between_steps("saving or loading a checkpoint");
   if (impl.passes.gradients_arrived())
-    throw ConfigError(
-        fmt::format("rank {}: a checkpoint cannot be saved or loaded between backward and step(): do "
-                    "that after step()",
-                    impl.group_.rank()));
+    throw ConfigError(fmt::format(
+        "rank {}: a checkpoint cannot be saved or loaded between backward and step(): do that after step()",
+        impl.group_.rank()));
   if (impl.engine_) impl.waits.wait_for_all();
 }
 
@@ -101,6 +100,7 @@ TrainingState::TrainingState(DataParallel& parallel) : parallel_(parallel) {
                   impl.alone_ ? 0 : impl.record_.commits(impl.engine_.get()));
   if (impl.engine_) impl.changes_->waited();
   look_up_buffers(impl.scanned_);
+  for (std::size_t i = 0; i < trained().size(); ++i) index_of_[trained()[i].tensor.unsafeGetTensorImpl()] = i;
 }
 
 const Group& TrainingState::group() const { return parallel_.trainer_->group_; }
@@ -110,6 +110,10 @@ const std::vector<TrainedParameter>& TrainingState::trained() const {
 }
 const std::vector<TrainedParameter>& TrainingState::trained(const DataParallel& parallel) {
   return parallel.trainer_->scanned_.trained;
+}
+std::optional<std::size_t> TrainingState::index_of(const torch::Tensor& tensor) const {
+  const auto found = index_of_.find(tensor.unsafeGetTensorImpl());
+  return found == index_of_.end() ? std::nullopt : std::optional(found->second);
 }
 Optimizer& TrainingState::optimizer() const { return *parallel_.trainer_->optimizer_; }
 at::ScalarType TrainingState::state_type(at::ScalarType parameter) const {
@@ -174,13 +178,14 @@ void TrainingState::set_model(const Value& value, EngineState::Holder holder) {
     if (values.defined() || holder != EngineState::Holder::spread) written.push_back(into);
     if (replace) replaced.emplace_back(one.tensor, into);
   };
-  for (const Model::Named& parameter : model().parameters)
+  optim::TensorSet named;
+  for (const Model::Named& parameter : model().parameters) {
+    named.insert(parameter.tensor.unsafeGetTensorImpl());
     set(parameter, impl.engine_ && impl.options_.one_copy && parameter.tensor.requires_grad());
+  }
   for (const Model::Named& buffer : model().buffers) set(buffer, false);
   for (const TrainedParameter& parameter : trained()) {
-    const auto is_it = [&](const Model::Named& one) { return one.tensor.is_same(parameter.tensor); };
-    if (std::none_of(model().parameters.begin(), model().parameters.end(),
-                     is_it))  // the optimiser alone holds it
+    if (!named.contains(parameter.tensor.unsafeGetTensorImpl()))  // the optimiser alone holds it
       set({parameter.name, parameter.tensor}, impl.engine_ && impl.options_.one_copy);
   }
   share(group(), written, holder);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "dear/comm/group/group.h"
@@ -43,9 +44,10 @@ class TrainingState {
   [[nodiscard]] const Model& model() const;
   [[nodiscard]] const std::vector<TrainedParameter>& trained() const;                 // outlines are by these
   static const std::vector<TrainedParameter>& trained(const DataParallel& parallel);  // at any time
+  [[nodiscard]] std::optional<std::size_t> index_of(const torch::Tensor& tensor) const;  // in trained()
   [[nodiscard]] Optimizer& optimizer() const;
   [[nodiscard]] bool fp32_masters() const;
-  // Of the vectors that the optimiser keeps of a parameter of this type.
+  // Returns the type of the vectors that the optimiser keeps of a parameter of this type.
   [[nodiscard]] at::ScalarType state_type(at::ScalarType parameter) const;
 
   // See EngineState. Before the first step(), and on a rank that trains alone: of the program's optimiser, or
@@ -67,6 +69,7 @@ class TrainingState {
  private:
   class Waiting;
   DataParallel& parallel_;
+  std::unordered_map<const c10::TensorImpl*, std::size_t> index_of_;
 };
 
 }  // namespace train

@@ -40,8 +40,7 @@ RemovableHandle Watch::write_metrics(const std::string& path, const StepReports&
     if (each && mine == path && group_.size() > 1)
       throw ConfigError(
           fmt::format("rank {}: every rank would write its metrics to '{}': put {{rank}} into the name, or "
-                      "let rank 0 alone "
-                      "report",
+                      "let rank 0 alone report",
                       group_.rank(), path));
     if (each || group_.rank() == 0) file = std::make_shared<metrics::MetricsFile>(mine);
   });

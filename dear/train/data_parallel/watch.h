@@ -27,10 +27,11 @@ class Watch {
   // report is one small collective.
   RemovableHandle on_step(StepCallback callback, const StepReports& reports = {});
 
-  // As on_step(), with the metrics as lines of JSON appended to a file: one line a report, written whole. A
-  // line that cannot be written (the disk is full) is lost, and counted in "lost_lines" of the next. With
-  // Report::each_rank the path has "{rank}", in whose place each rank writes its number. Every rank calls it,
-  // between a step() and the next backward; ConfigError on all of them when one cannot open its file.
+  // Does as on_step(), with the metrics as lines of JSON appended to a file: one line a report, written
+  // whole. A line that cannot be written (the disk is full) is lost, and counted in "lost_lines" of the next.
+  // With Report::each_rank the path has "{rank}", in whose place each rank writes its number. Every rank
+  // calls it, between a step() and the next backward; ConfigError on all of them when one cannot open its
+  // file.
   RemovableHandle write_metrics(const std::string& path,
                                 const StepReports& reports = {.report = Report::rank_0});
 
@@ -38,7 +39,7 @@ class Watch {
   // DataParallel::wait() does.
   [[nodiscard]] MemoryReport memory() const;
 
-  // For DataParallel.
+  // A DataParallel gives these.
   struct Source {
     metrics::StepListeners::Sampler sample;
     std::function<MemoryReport()> memory;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <span>
 #include <utility>
 
@@ -9,6 +10,7 @@
 
 #include "dear/base/os/cache_line.h"
 #include "dear/base/vocabulary/error.h"
+#include "dear/comm/agreement/control_plane.h"
 #include "dear/methods/kfac/factor.h"
 #include "dear/train/kfac/inverse.h"
 #include "dear/train/optim/torch_types.h"
@@ -19,7 +21,6 @@ namespace {
 // Returns the graph as it goes on after so many steps.
 Graph going_on(const Graph& graph, std::int64_t steps) {
   Graph shifted;
-  std::vector<LaneId> lanes;
   for (LaneId lane = 0; lane < graph.lane_count(); ++lane) shifted.add_lane();
   for (StepId step = 0; step < graph.step_count(); ++step) {
     Rhythm rhythm = graph.rhythm_of(step);
@@ -32,7 +33,7 @@ Graph going_on(const Graph& graph, std::int64_t steps) {
 }
 
 // A factor travels as its upper triangle, and a number: of its samples, or whether there is an inverse.
-std::int64_t travelling(const methods::kfac::Factor& factor) { return factor.packed_elements() + 1; }
+std::int64_t travelling(const Factor& factor) { return factor.packed_elements() + 1; }
 
 template <typename T>
 std::span<T> values_of(const torch::Tensor& matrix) {
@@ -41,8 +42,8 @@ std::span<T> values_of(const torch::Tensor& matrix) {
 
 }  // namespace
 
-Curvature::Curvature(Group group, methods::kfac::Job job, methods::kfac::Plan plan,
-                     std::vector<FactorState>& states, const Setting& setting)
+Curvature::Curvature(Group group, Job job, Plan plan, std::vector<FactorState>& states,
+                     const Setting& setting)
     : group_(std::move(group)),
       job_(std::move(job)),
       plan_(std::move(plan)),
@@ -64,11 +65,11 @@ Curvature::Curvature(Group group, methods::kfac::Job job, methods::kfac::Plan pl
       received_(plan_.factors.size()) {
   for (StepId step = 0; step < iteration_.work.size(); ++step) {
     const auto [kind, index] = iteration_.work[step];
-    if (kind == methods::kfac::WorkKind::compute_factor) computed_[index] = step;
-    if (kind == methods::kfac::WorkKind::reduce_factors) reduced_[index] = step;
-    if (kind == methods::kfac::WorkKind::invert) inverted_[index] = step;
-    if (kind == methods::kfac::WorkKind::precondition) preconditioned_[index] = step;
-    if (kind == methods::kfac::WorkKind::update) update_ = step;
+    if (kind == WorkKind::compute_factor) computed_[index] = step;
+    if (kind == WorkKind::reduce_factors) reduced_[index] = step;
+    if (kind == WorkKind::invert) inverted_[index] = step;
+    if (kind == WorkKind::precondition) preconditioned_[index] = step;
+    if (kind == WorkKind::update) update_ = step;
   }
   lay_out();
   conductor_ = std::make_unique<conductor::GraphConductor>(
@@ -86,7 +87,7 @@ Curvature::Curvature(Group group, methods::kfac::Job job, methods::kfac::Plan pl
 
 Curvature::~Curvature() { conductor_->drain(); }
 
-bool Curvature::keeps(methods::kfac::FactorId factor) const {
+bool Curvature::keeps(FactorId factor) const {
   return !plan_.reduce_to_owner || plan_.placement[factor].value_or(group_.rank()) == group_.rank();
 }
 
@@ -98,13 +99,13 @@ void Curvature::lay_out() {
   const auto aligned = [&] { return os::whole_cache_lines(offset * size) / size; };
   for (std::size_t group = 0; group < plan_.groups.size(); ++group) {
     offsets_[group] = offset = aligned();
-    for (const methods::kfac::FactorId factor : plan_.groups[group].factors) {
+    for (const FactorId factor : plan_.groups[group].factors) {
       group_of_[factor] = group;
       sums_[factor] = offset;
       offset += travelling(plan_.factors[factor]);
     }
   }
-  for (methods::kfac::FactorId factor = 0; factor < plan_.factors.size(); ++factor) {
+  for (FactorId factor = 0; factor < plan_.factors.size(); ++factor) {
     if (!plan_.placement[factor]) continue;
     inverses_[factor] = offset = aligned();
     offset += travelling(plan_.factors[factor]);
@@ -113,21 +114,21 @@ void Curvature::lay_out() {
 }
 
 std::int64_t Curvature::elements_of(StepId step) const {
-  const methods::kfac::Work& work = iteration_.work[step];
-  if (work.kind == methods::kfac::WorkKind::broadcast) return travelling(plan_.factors[work.index]);
-  const methods::kfac::Plan::Group& group = plan_.groups[work.index];
+  const Work& work = iteration_.work[step];
+  if (work.kind == WorkKind::broadcast) return travelling(plan_.factors[work.index]);
+  const Plan::Group& group = plan_.groups[work.index];
   return group.elements + static_cast<std::int64_t>(group.factors.size());
 }
 
 void Curvature::start(Instance which) {
-  const methods::kfac::Work& work = iteration_.work[which.step];
+  const Work& work = iteration_.work[which.step];
   const DType dtype = *optim::dtype_of(type_);
   Request request{.collective = Collective::broadcast,
                   .view = {.buffer = buffer_, .count = elements_of(which.step), .dtype = dtype},
                   .output = {},
                   .reduction = Reduction::sum,
                   .label = work.index};
-  if (work.kind == methods::kfac::WorkKind::broadcast) {
+  if (work.kind == WorkKind::broadcast) {
     request.root = *plan_.placement[work.index];
     request.view.offset_bytes = inverses_[work.index] * size_of(dtype);
   } else {
@@ -142,44 +143,42 @@ void Curvature::start(Instance which) {
   });
 }
 
-torch::Tensor Curvature::new_matrix(std::int64_t dimension) const {
-  return torch::empty({dimension, dimension}, torch::dtype(type_));
-}
-
-void Curvature::write(const torch::Tensor& matrix, std::int64_t offset, double last) {
+void Curvature::write(FactorId factor, const torch::Tensor& matrix, std::int64_t offset, double last) {
   const auto write_as = [&](auto* values) {
     using T = std::remove_pointer_t<decltype(values)>;
-    const std::int64_t dimension = matrix.defined() ? matrix.size(0) : 0;
-    const auto packed = static_cast<std::size_t>(dimension * (dimension + 1) / 2);
-    if (matrix.defined())
-      methods::kfac::pack_upper<T>(values_of<const T>(matrix), dimension,
-                                   std::span<T>(values + offset, packed));
+    const auto packed = static_cast<std::size_t>(plan_.factors[factor].packed_elements());
+    const std::span<T> upper(values + offset, packed);
+    if (matrix.defined()) {
+      methods::kfac::pack_upper<T>(values_of<const T>(matrix), plan_.factors[factor].dimension, upper);
+    } else {
+      std::fill(upper.begin(), upper.end(), T{0});
+    }
     values[offset + static_cast<std::int64_t>(packed)] = static_cast<T>(last);
   };
   type_ == at::kDouble ? write_as(reinterpret_cast<double*>(buffer_.data()))
                        : write_as(reinterpret_cast<float*>(buffer_.data()));
 }
 
-double Curvature::read(torch::Tensor& matrix, std::int64_t dimension, std::int64_t offset) const {
+std::pair<torch::Tensor, double> Curvature::read(FactorId factor, std::int64_t offset) const {
+  const std::int64_t dimension = plan_.factors[factor].dimension;
+  const torch::Tensor matrix = torch::empty({dimension, dimension}, torch::dtype(type_));
   const auto read_as = [&](const auto* values) {
     using T = std::remove_const_t<std::remove_pointer_t<decltype(values)>>;
-    const auto packed = static_cast<std::size_t>(dimension * (dimension + 1) / 2);
+    const auto packed = static_cast<std::size_t>(plan_.factors[factor].packed_elements());
     methods::kfac::unpack_upper<T>(std::span<const T>(values + offset, packed), dimension,
                                    values_of<T>(matrix));
     return static_cast<double>(values[offset + static_cast<std::int64_t>(packed)]);
   };
-  return type_ == at::kDouble ? read_as(reinterpret_cast<const double*>(buffer_.data()))
-                              : read_as(reinterpret_cast<const float*>(buffer_.data()));
+  const double last = type_ == at::kDouble ? read_as(reinterpret_cast<const double*>(buffer_.data()))
+                                           : read_as(reinterpret_cast<const float*>(buffer_.data()));
+  return {matrix, last};
 }
 
 // ---- a step
 
-// Without samples the part of the buffer is of zeros.
-void Curvature::report(methods::kfac::FactorId factor, const Sum& sum, double begin_seconds) {
+void Curvature::report(FactorId factor, const Sum& sum, double begin_seconds) {
   conductor_->await(computed_[factor]);
-  const torch::Tensor products =
-      sum.samples > 0 ? sum.products : torch::zeros_like(new_matrix(plan_.factors[factor].dimension));
-  write(products, sums_[factor], sum.samples);
+  write(factor, sum.samples > 0 ? sum.products : torch::Tensor(), sums_[factor], sum.samples);
   reported_[factor] = true;
   conductor_->done(computed_[factor], begin_seconds, now_seconds());
 }
@@ -189,7 +188,7 @@ void Curvature::commit() { conductor_->done(iteration_.commit); }
 void Curvature::take(std::size_t group, const Taking& taking, FactorCounts& counts) {
   conductor_->await_done(reduced_[group], step_);
   if (taking.drop) return;
-  for (const methods::kfac::FactorId id : plan_.groups[group].factors) {
+  for (const FactorId id : plan_.groups[group].factors) {
     if (!keeps(id)) continue;
     const double begin = now_seconds();
     average(id, taking, counts);
@@ -197,13 +196,11 @@ void Curvature::take(std::size_t group, const Taking& taking, FactorCounts& coun
   }
 }
 
-void Curvature::average(methods::kfac::FactorId id, const Taking& taking, FactorCounts& counts) {
-  const methods::kfac::Factor& factor = plan_.factors[id];
-  torch::Tensor mean = new_matrix(factor.dimension);
-  const double samples = read(mean, factor.dimension, sums_[id]);
+void Curvature::average(FactorId id, const Taking& taking, FactorCounts& counts) {
+  const Factor& factor = plan_.factors[id];
+  auto [mean, samples] = read(id, sums_[id]);
   if (samples == 0) return;  // no rank used it
-  const double scale =
-      factor.side == methods::kfac::Side::output ? taking.gradient_scale * taking.gradient_scale : 1;
+  const double scale = factor.side == Side::output ? taking.gradient_scale * taking.gradient_scale : 1;
   mean.mul_(1 / (samples * scale));
   if (!mean.isfinite().all().item<bool>()) {
     ++counts.nonfinite;
@@ -214,51 +211,44 @@ void Curvature::average(methods::kfac::FactorId id, const Taking& taking, Factor
   average.mul_(taking.ema).add_(mean, 1 - taking.ema);
 }
 
-void Curvature::note(methods::kfac::FactorId factor, bool inverse, StepId step, double begin_seconds) {
+void Curvature::note(FactorId factor, bool inverse, StepId step, double begin_seconds) {
   if (!record_) return;
   readings_.push_back({factor, inverse, {{step, step_}, begin_seconds, now_seconds()}});
 }
 
-// One small all-reduce, when no other collective of the group is under way.
-void Curvature::exchange_traces(std::vector<double>& traces) const {
-  Buffer buffer =
-      group_.allocate(os::whole_cache_lines(static_cast<std::int64_t>(traces.size() * sizeof(double))));
-  std::copy(traces.begin(), traces.end(), reinterpret_cast<double*>(buffer.data()));
-  group_.perform(
-      {.collective = Collective::all_reduce,
-       .view = {.buffer = buffer, .count = static_cast<std::int64_t>(traces.size()), .dtype = DType::f64},
-       .output = {},
-       .reduction = Reduction::sum});
-  std::copy_n(reinterpret_cast<const double*>(buffer.data()), traces.size(), traces.begin());
-}
-
-// By factor. With the correction A gets sqrt(damping) pi, and G sqrt(damping) / pi.
+// Returns the damping of each factor. With the correction A gets sqrt(damping) pi, and G sqrt(damping) / pi.
 std::vector<double> Curvature::dampings(const Damping& damping) const {
   const std::size_t count = plan_.factors.size();
   if (!damping.pi_correction) return std::vector<double>(count, damping.value);
   std::vector<double> traces(count);  // of the mean diagonal
-  for (methods::kfac::FactorId id = 0; id < count; ++id) {
+  for (FactorId id = 0; id < count; ++id) {
     const bool told_by_another = plan_.reduce_to_owner && !plan_.placement[id] && group_.rank() != 0;
     const torch::Tensor& average = states_[id].average;
     if (average.defined() && keeps(id) && !told_by_another)
       traces[id] = average.trace().item<double>() / static_cast<double>(plan_.factors[id].dimension);
   }
-  if (plan_.reduce_to_owner && group_.size() > 1) exchange_traces(traces);
+  // In between no other collective of the group is under way.
+  if (plan_.reduce_to_owner && group_.size() > 1) {
+    const auto all =
+        agreement::all_gather_values(group_, agreement::Subject::state, std::exchange(traces, {}));
+    traces.assign(count, 0);
+    for (const std::vector<double>& theirs : all)
+      std::transform(traces.begin(), traces.end(), theirs.begin(), traces.begin(), std::plus<>());
+  }
   std::vector<double> result(count, damping.value);
   std::vector<double> of_inputs(job_.curvature.size()), of_outputs(job_.curvature.size());
-  for (methods::kfac::FactorId id = 0; id < count; ++id)
-    (plan_.factors[id].side == methods::kfac::Side::input ? of_inputs : of_outputs)[plan_.factors[id].layer] =
-        traces[id];
-  for (methods::kfac::FactorId id = 0; id < count; ++id) {
+  for (FactorId id = 0; id < count; ++id)
+    (plan_.factors[id].side == Side::input ? of_inputs : of_outputs)[plan_.factors[id].layer] = traces[id];
+  for (FactorId id = 0; id < count; ++id) {
     const auto [layer, side, dimension] = plan_.factors[id];
     const double pi = std::sqrt(of_inputs[layer] / of_outputs[layer]);
     const bool usable = std::isfinite(pi) && pi > 0;
-    result[id] = std::sqrt(damping.value) * (!usable ? 1 : side == methods::kfac::Side::input ? pi : 1 / pi);
+    result[id] = std::sqrt(damping.value) * (!usable ? 1 : side == Side::input ? pi : 1 / pi);
   }
   return result;
 }
 
-void Curvature::invert(methods::kfac::FactorId id, double damping, FactorCounts& counts) {
+void Curvature::invert(FactorId id, double damping, FactorCounts& counts) {
   const std::optional<int>& owner = plan_.placement[id];
   conductor_->run(inverted_[id], [&] {
     if (!inverts(id)) return;
@@ -270,9 +260,8 @@ void Curvature::invert(methods::kfac::FactorId id, double damping, FactorCounts&
       state.inverse = inverse.matrix;
     }
     if (!owner) return;
-    write(
-        state.average.defined() ? state.inverse : torch::zeros_like(new_matrix(plan_.factors[id].dimension)),
-        inverses_[id], state.average.defined() ? 1 : 0);
+    const torch::Tensor made = state.average.defined() ? state.inverse : torch::Tensor();
+    write(id, made, inverses_[id], made.defined() ? 1 : 0);
   });
   received_[id] = owner && *owner != group_.rank();
 }
@@ -291,7 +280,7 @@ void Curvature::renew(const std::optional<Taking>& taking, const std::optional<D
   if (damping) {
     if (damping->pi_correction) take_all();
     const std::vector<double> each = dampings(*damping);
-    for (const methods::kfac::FactorId id : plan_.inversions) {
+    for (const FactorId id : plan_.inversions) {
       take_once(group_of_[id]);
       invert(id, each[id], counts);
     }
@@ -303,18 +292,17 @@ torch::Tensor Curvature::precondition(LayerId layer, const torch::Tensor& gradie
   torch::Tensor result;
   conductor_->run(preconditioned_[layer], [&] {
     const torch::Tensor* inverses[2] = {nullptr, nullptr};
-    for (methods::kfac::FactorId id = 0; id < plan_.factors.size(); ++id) {
-      const methods::kfac::Factor& factor = plan_.factors[id];
+    for (FactorId id = 0; id < plan_.factors.size(); ++id) {
+      const Factor& factor = plan_.factors[id];
       if (factor.layer != layer) continue;
       FactorState& state = states_[id];
       if (received_[id]) {
         const double begin = now_seconds();
-        torch::Tensor matrix = new_matrix(factor.dimension);
-        if (read(matrix, factor.dimension, inverses_[id]) != 0) state.inverse = matrix;
+        if (const auto [matrix, there] = read(id, inverses_[id]); there != 0) state.inverse = matrix;
         received_[id] = false;
         note(id, true, inverted_[id], begin);
       }
-      inverses[factor.side == methods::kfac::Side::input ? 0 : 1] = &state.inverse;
+      inverses[factor.side == Side::input ? 0 : 1] = &state.inverse;
     }
     const auto [of_inputs, of_outputs] = inverses;
     if (gradient.defined() && of_inputs->defined() && of_outputs->defined())
@@ -332,24 +320,21 @@ void Curvature::end_step() {
 void Curvature::share_averages() {
   if (!plan_.reduce_to_owner) return;
   const DType dtype = *optim::dtype_of(type_);
-  for (methods::kfac::FactorId id = 0; id < plan_.factors.size(); ++id) {
+  for (FactorId id = 0; id < plan_.factors.size(); ++id) {
     const std::optional<int>& owner = plan_.placement[id];
     if (!owner) continue;
     torch::Tensor& average = states_[id].average;
-    const methods::kfac::Factor& factor = plan_.factors[id];
-    if (*owner == group_.rank())
-      write(average.defined() ? average : torch::zeros_like(new_matrix(factor.dimension)), inverses_[id],
-            average.defined() ? 1 : 0);
+    if (*owner == group_.rank()) write(id, average, inverses_[id], average.defined() ? 1 : 0);
     group_.perform({.collective = Collective::broadcast,
                     .view = {.buffer = buffer_,
                              .offset_bytes = inverses_[id] * size_of(dtype),
-                             .count = travelling(factor),
+                             .count = travelling(plan_.factors[id]),
                              .dtype = dtype},
                     .output = {},
                     .root = *owner});
     if (*owner == group_.rank()) continue;
-    torch::Tensor matrix = new_matrix(factor.dimension);
-    average = read(matrix, factor.dimension, inverses_[id]) != 0 ? matrix : torch::Tensor();
+    const auto [matrix, there] = read(id, inverses_[id]);
+    average = there != 0 ? matrix : torch::Tensor();
   }
 }
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/types.h>
@@ -15,6 +15,24 @@
 #include "dear/train/kfac/sums.h"
 
 namespace dear::train::kfac {
+
+using methods::kfac::Costs;
+using methods::kfac::Factor;
+using methods::kfac::FactorId;
+using methods::kfac::FusionRule;
+using methods::kfac::Intervals;
+using methods::kfac::InverseCost;
+using methods::kfac::Iteration;
+using methods::kfac::Job;
+using methods::kfac::LayerCurvature;
+using methods::kfac::LinearCost;
+using methods::kfac::PlacementRule;
+using methods::kfac::Plan;
+using methods::kfac::Side;
+using methods::kfac::Strategy;
+using methods::kfac::Travel;
+using methods::kfac::Work;
+using methods::kfac::WorkKind;
 
 // A factor as it is kept from step to step, whatever plan is in force.
 struct FactorState {
@@ -48,26 +66,25 @@ struct Damping {
 class Curvature {
  public:
   struct Setting {
-    methods::kfac::Intervals intervals;
+    Intervals intervals;
     std::int64_t steps = 0;  // that were taken under other plans
     bool record = false;
     at::ScalarType type = at::kFloat;  // fp32 or fp64
   };
   // Every rank makes it together. `states` are by factor of the plan, and outlive it.
-  Curvature(Group group, methods::kfac::Job job, methods::kfac::Plan plan, std::vector<FactorState>& states,
-            const Setting& setting);
+  Curvature(Group group, Job job, Plan plan, std::vector<FactorState>& states, const Setting& setting);
   ~Curvature();  // waits for what is on its way
   Curvature(const Curvature&) = delete;
   Curvature& operator=(const Curvature&) = delete;
 
-  [[nodiscard]] const methods::kfac::Plan& plan() const { return plan_; }
+  [[nodiscard]] const Plan& plan() const { return plan_; }
   // Whether factors are renewed in this step, and inverses.
   [[nodiscard]] bool renews_factors() const { return !rests(intervals_.factors); }
   [[nodiscard]] bool renews_inverses() const { return !rests(intervals_.inverses); }
 
   // This rank's sum of a factor is complete, which may be of no samples at all. It may be changed afterwards.
-  void report(methods::kfac::FactorId factor, const Sum& sum, double begin_seconds);
-  [[nodiscard]] bool reported(methods::kfac::FactorId factor) const { return reported_[factor]; }
+  void report(FactorId factor, const Sum& sum, double begin_seconds);
+  [[nodiscard]] bool reported(FactorId factor) const { return reported_[factor]; }
   void commit();
   // Renews what is due: factors where there is a Taking, inverses where there is a Damping. Each inverse
   // follows as soon as its sums of all ranks have come.
@@ -84,18 +101,18 @@ class Curvature {
 
   void throw_if_failed() const { conductor_->throw_if_failed(); }
   [[nodiscard]] double waited_seconds() const { return conductor_->waited_seconds(); }
-  // With Setting::record: what was done, and elements of collectives by step of their spans.
+  // Return what was done, with Setting::record.
   [[nodiscard]] std::vector<conductor::StepSpan> spans() const { return conductor_->spans(); }
   [[nodiscard]] std::vector<conductor::StepSpan> waits() const { return conductor_->waits(); }
   // A Reading takes out of the buffer what other ranks sent: sums into an average, or an inverse.
   struct Reading {
-    methods::kfac::FactorId factor = 0;
+    FactorId factor = 0;
     bool inverse = false;
     conductor::StepSpan span;  // of the reduction, or the broadcast's inverse
   };
   [[nodiscard]] const std::vector<Reading>& readings() const { return readings_; }
-  [[nodiscard]] const methods::kfac::Work& work_of(StepId step) const { return iteration_.work[step]; }
-  [[nodiscard]] bool inverts(methods::kfac::FactorId factor) const {  // this rank
+  [[nodiscard]] const Work& work_of(StepId step) const { return iteration_.work[step]; }
+  [[nodiscard]] bool inverts(FactorId factor) const {  // this rank
     return plan_.placement[factor].value_or(group_.rank()) == group_.rank();
   }
   [[nodiscard]] std::int64_t elements_of(StepId step) const;  // of a collective, as it is sent
@@ -105,29 +122,27 @@ class Curvature {
     return (earlier_steps_ + step_) % static_cast<std::int64_t>(period) != 0;
   }
   void take(std::size_t group, const Taking& taking, FactorCounts& counts);
-  void average(methods::kfac::FactorId factor, const Taking& taking, FactorCounts& counts);
-  void invert(methods::kfac::FactorId factor, double damping, FactorCounts& counts);
-  [[nodiscard]] bool keeps(methods::kfac::FactorId factor) const;
+  void average(FactorId factor, const Taking& taking, FactorCounts& counts);
+  void invert(FactorId factor, double damping, FactorCounts& counts);
+  [[nodiscard]] bool keeps(FactorId factor) const;
   void lay_out();
   void start(Instance which);
-  void exchange_traces(std::vector<double>& traces) const;
   [[nodiscard]] std::vector<double> dampings(const Damping& damping) const;
-  void write(const torch::Tensor& matrix, std::int64_t offset, double last);
-  // The matrix at an offset, and the number behind it.
-  [[nodiscard]] double read(torch::Tensor& matrix, std::int64_t dimension, std::int64_t offset) const;
-  void note(methods::kfac::FactorId factor, bool inverse, StepId step, double begin_seconds);
-  [[nodiscard]] torch::Tensor new_matrix(std::int64_t dimension) const;
+  // A matrix as it travels, and a number behind it. One that is undefined is written as zeros.
+  void write(FactorId factor, const torch::Tensor& matrix, std::int64_t offset, double last);
+  [[nodiscard]] std::pair<torch::Tensor, double> read(FactorId factor, std::int64_t offset) const;
+  void note(FactorId factor, bool inverse, StepId step, double begin_seconds);
 
   Group group_;
-  const methods::kfac::Job job_;
-  const methods::kfac::Plan plan_;
+  const Job job_;
+  const Plan plan_;
   std::vector<FactorState>& states_;
-  const methods::kfac::Intervals intervals_;
+  const Intervals intervals_;
   const std::int64_t earlier_steps_;
   const at::ScalarType type_;
   const bool record_;
   std::int64_t step_ = 0;
-  methods::kfac::Iteration iteration_;
+  Iteration iteration_;
   std::vector<std::size_t> group_of_;             // by factor
   std::vector<StepId> computed_, inverted_;       // by factor
   std::vector<StepId> reduced_, preconditioned_;  // by group; by layer

@@ -14,6 +14,9 @@
 namespace dear {
 
 class DataParallel;  // train/data_parallel/data_parallel.h
+namespace train::kfac {
+class Preconditioner;
+}
 
 // Options of a Kfac, the same on every rank.
 struct KfacOptions {
@@ -56,7 +59,7 @@ struct KfacLayer {
 // Linear and Conv2d modules within `model`, in the order of their registration, each weight once.
 std::vector<KfacLayer> kfac_layers_of(torch::nn::Module& model);
 
-// For one step() of a Kfac.
+// KfacStep says what one step() of a Kfac is to know.
 struct KfacStep {
   // For KfacOptions::kl_clip: of all layers. Without it that of the parameter group of the layer's weight,
   // where the optimiser is one of libtorch's.
@@ -140,8 +143,7 @@ class Kfac {
   [[nodiscard]] KfacReport report() const;
 
  private:
-  class Impl;
-  std::shared_ptr<Impl> impl_;
+  std::shared_ptr<train::kfac::Preconditioner> impl_;
 };
 
 }  // namespace dear

@@ -55,8 +55,7 @@ std::string reason_to_leave_out(const KfacLayer& layer, const KfacOptions& optio
   if (!layer.weight.requires_grad()) return "its weight is frozen";
   if (layer.weight.dim() != 2 && layer.weight.dim() != 4)
     return fmt::format(
-        "its weight has {} dimensions: K-FAC knows those of linear layers (2) and of "
-        "convolutions (4)",
+        "its weight has {} dimensions: K-FAC knows those of linear layers (2) and of convolutions (4)",
         layer.weight.dim());
   if (layer.groups != 1)
     return fmt::format("it is a convolution of {} groups, whose curvature is not two factors", layer.groups);
@@ -98,10 +97,10 @@ void validate(const KfacOptions& options) {
         *options.kl_clip));
   if (options.factor_every < 1 || options.inverse_every < 1 ||
       options.inverse_every % options.factor_every != 0)
-    throw ConfigError(fmt::format(
-        "K-FAC cannot renew factors every {} steps and inverses every {}: both are at least 1, and the "
-        "interval of inverses is a multiple of that of factors",
-        options.factor_every, options.inverse_every));
+    throw ConfigError(
+        fmt::format("K-FAC cannot renew factors every {} steps and inverses every {}: both are at least 1, "
+                    "and the interval of inverses is a multiple of that of factors",
+                    options.factor_every, options.inverse_every));
   if (options.replan_after < 0)
     throw ConfigError(
         fmt::format("K-FAC cannot plan anew after {} steps: give at least 0", options.replan_after));
@@ -132,10 +131,10 @@ Choice choose(const std::vector<KfacLayer>& layers, const KfacOptions& options, 
     choice.layers.push_back(std::move(chosen));
   }
   if (choice.layers.empty())
-    throw ConfigError(fmt::format(
-        "rank {}: the model has no layer for K-FAC to precondition: it takes Linear and Conv2d whose weights "
-        "are trained, and are not excluded",
-        rank));
+    throw ConfigError(
+        fmt::format("rank {}: the model has no layer for K-FAC to precondition: it takes Linear and Conv2d "
+                    "whose weights are trained, and are not excluded",
+                    rank));
   return choice;
 }
 

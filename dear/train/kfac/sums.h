@@ -34,7 +34,7 @@ struct Rows {
   double scale = 1;
   double samples = 0;  // how many are added; 0: nothing is
 };
-// In `type`, which is fp32 or fp64. `patches`: for a convolution only.
+// Both compute in `type`, which is fp32 or fp64. `patches`: for a convolution only.
 Rows rows_of_input(const MatrixLayer& layer, const std::optional<Patches>& patches,
                    const torch::Tensor& input, at::ScalarType type);
 Rows rows_of_gradient(const MatrixLayer& layer, const torch::Tensor& gradient, at::ScalarType type);

@@ -4,35 +4,19 @@
 #include <map>
 #include <utility>
 
-#include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/spread.h"
 
 namespace dear::train::kfac {
 namespace {
 
-constexpr std::size_t kOfLayer = 4;  // numbers
-constexpr std::size_t kOfCollectives = 4;
-
 // Costs of a network of 10 Gbit/s and a core of a few years ago; better than nothing.
-constexpr methods::kfac::LinearCost kUsualAllReduce{.start_seconds = 1e-4, .seconds_per_element = 6e-9};
-constexpr methods::kfac::LinearCost kUsualBroadcast{.start_seconds = 5e-5, .seconds_per_element = 3e-9};
+constexpr LinearCost kUsualAllReduce{.start_seconds = 1e-4, .seconds_per_element = 6e-9};
+constexpr LinearCost kUsualBroadcast{.start_seconds = 5e-5, .seconds_per_element = 3e-9};
 constexpr double kUsualInverse = 1e-10;  // seconds for the cube of the dimension
 
 using Points = std::vector<std::pair<std::int64_t, double>>;
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-Points medians(const std::map<std::int64_t, std::vector<double>>& seconds) {
-  Points points;
-  for (const auto& [size, values] : seconds)
-    if (const double middle = median(values); middle > 0) points.emplace_back(size, middle);
-  return points;
-}
-
-methods::kfac::LinearCost cost_of(const Points& points, const methods::kfac::LinearCost& usual) {
+LinearCost cost_of(const Points& points, const LinearCost& usual) {
   if (points.size() > 1) return methods::kfac::fit_linear(points);
   if (points.empty()) return usual;
   const double factor = points[0].second / usual.seconds(points[0].first);
@@ -42,8 +26,8 @@ methods::kfac::LinearCost cost_of(const Points& points, const methods::kfac::Lin
 
 }  // namespace
 
-void PassTimes::used(std::size_t layer, methods::kfac::Side side, double begin_seconds, double end_seconds) {
-  Moment& moment = side == methods::kfac::Side::input ? now_[layer].input : now_[layer].output;
+void PassTimes::used(std::size_t layer, Side side, double begin_seconds, double end_seconds) {
+  Moment& moment = side == Side::input ? now_[layer].input : now_[layer].output;
   if (moment.uses++ == 0) moment.begin = begin_seconds;
   moment.end = end_seconds;
   moment.busy += end_seconds - begin_seconds;
@@ -82,67 +66,63 @@ std::vector<LayerTimes> PassTimes::means() const {
   return means;
 }
 
-Numbers numbers_of(const std::vector<LayerTimes>& layers, const Curvature* curvature) {
-  std::map<std::int64_t, std::vector<double>> reductions, broadcasts, inverses;  // seconds by size
-  if (curvature != nullptr) {
-    for (const conductor::StepSpan& span : curvature->spans()) {
-      const methods::kfac::Work& work = curvature->work_of(span.which.step);
-      const double seconds = span.end_seconds - span.begin_seconds;
-      if (work.kind == methods::kfac::WorkKind::reduce_factors)
-        reductions[curvature->elements_of(span.which.step)].push_back(seconds);
-      if (work.kind == methods::kfac::WorkKind::broadcast)
-        broadcasts[curvature->elements_of(span.which.step)].push_back(seconds);
-      if (work.kind == methods::kfac::WorkKind::invert && curvature->inverts(work.index))
-        inverses[curvature->plan().factors[work.index].dimension].push_back(seconds);
-    }
-  }
-  Numbers numbers;
-  for (const LayerTimes& layer : layers)
-    numbers.insert(numbers.end(), {layer.forward, layer.backward, layer.input_factor, layer.output_factor});
-  const methods::kfac::LinearCost reduce = cost_of(medians(reductions), kUsualAllReduce);
-  const methods::kfac::LinearCost broadcast = cost_of(medians(broadcasts), kUsualBroadcast);
-  numbers.insert(numbers.end(), {reduce.start_seconds, reduce.seconds_per_element, broadcast.start_seconds,
-                                 broadcast.seconds_per_element});
-  for (const auto& [dimension, seconds] : medians(inverses))
-    numbers.insert(numbers.end(), {static_cast<double>(dimension), seconds});
-  return numbers;
-}
-
-methods::kfac::Job job_of(const std::vector<MatrixLayer>& layers, const Numbers& numbers) {
-  methods::kfac::Job job;
+Job job_of(const std::vector<MatrixLayer>& layers, const std::vector<LayerTimes>& times) {
+  Job job;
   job.workload.name = "K-FAC";
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    const double* of_layer = numbers.data() + i * kOfLayer;
     job.workload.layers.push_back({.name = layers[i].name,
                                    .tensors = {},
-                                   .forward_seconds = of_layer[0],
-                                   .backward_seconds = of_layer[1]});
-    job.curvature.emplace_back(methods::kfac::LayerCurvature{.inputs = layers[i].inputs,
-                                                             .outputs = layers[i].outputs,
-                                                             .input_factor_seconds = of_layer[2],
-                                                             .output_factor_seconds = of_layer[3]});
+                                   .forward_seconds = times[i].forward,
+                                   .backward_seconds = times[i].backward});
+    job.curvature.emplace_back(LayerCurvature{.inputs = layers[i].inputs,
+                                              .outputs = layers[i].outputs,
+                                              .input_factor_seconds = times[i].input_factor,
+                                              .output_factor_seconds = times[i].output_factor});
   }
   return job;
 }
 
-methods::kfac::Costs costs_of(std::size_t layers, int ranks, const Numbers& numbers) {
-  const double* collectives = numbers.data() + layers * kOfLayer;
-  const methods::kfac::LinearCost reduce{.start_seconds = collectives[0],
-                                         .seconds_per_element = collectives[1]};
-  Points points;
-  for (std::size_t at = layers * kOfLayer + kOfCollectives; at + 1 < numbers.size(); at += 2)
-    points.emplace_back(static_cast<std::int64_t>(numbers[at]), numbers[at + 1]);
-  methods::kfac::InverseCost invert = methods::kfac::InverseCost::cubic(0, kUsualInverse);
+std::vector<MeasuredWork> measured_by(const Curvature& curvature) {
+  std::map<std::pair<WorkKind, std::int64_t>, std::vector<double>> seconds;
+  for (const conductor::StepSpan& span : curvature.spans()) {
+    const Work& work = curvature.work_of(span.which.step);
+    std::int64_t size = 0;
+    if (work.communicates()) {
+      size = curvature.elements_of(span.which.step);
+    } else if (work.kind == WorkKind::invert && curvature.inverts(work.index)) {
+      size = curvature.plan().factors[work.index].dimension;
+    } else {
+      continue;
+    }
+    seconds[{work.kind, size}].push_back(span.end_seconds - span.begin_seconds);
+  }
+  std::vector<MeasuredWork> medians;
+  for (const auto& [work, values] : seconds)
+    if (const double middle = spread_of(values).median; middle > 0)
+      medians.push_back({work.first, work.second, middle});
+  return medians;
+}
+
+Costs costs_of(int ranks, const std::vector<MeasuredWork>& measured) {
+  const auto points_of = [&](WorkKind kind) {
+    Points points;
+    for (const MeasuredWork& work : measured)
+      if (work.kind == kind) points.emplace_back(work.size, work.seconds);
+    return points;
+  };
+  const LinearCost reduce = cost_of(points_of(WorkKind::reduce_factors), kUsualAllReduce);
+  const Points points = points_of(WorkKind::invert);
+  InverseCost invert = InverseCost::cubic(0, kUsualInverse);
   if (points.size() > 1) invert = methods::kfac::fit_cubic(points);
   if (points.size() == 1) {
     const auto dimension = static_cast<double>(points[0].first);
-    invert = methods::kfac::InverseCost::cubic(0, points[0].second / (dimension * dimension * dimension));
+    invert = InverseCost::cubic(0, points[0].second / (dimension * dimension * dimension));
   }
   return {.ranks = ranks,
           .all_reduce = reduce,
           .reduce = {.start_seconds = reduce.start_seconds,
                      .seconds_per_element = reduce.seconds_per_element / 2},
-          .broadcast = {.start_seconds = collectives[2], .seconds_per_element = collectives[3]},
+          .broadcast = cost_of(points_of(WorkKind::broadcast), kUsualBroadcast),
           .invert = invert};
 }
 

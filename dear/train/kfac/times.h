@@ -23,7 +23,7 @@ class PassTimes {
  public:
   explicit PassTimes(std::size_t layers) : now_(layers), sums_(layers) {}
   // A sum of the layer was added to.
-  void used(std::size_t layer, methods::kfac::Side side, double begin_seconds, double end_seconds);
+  void used(std::size_t layer, Side side, double begin_seconds, double end_seconds);
   // When the layer was used first in this step; infinite where it was not.
   [[nodiscard]] double first_use(std::size_t layer) const {
     return now_[layer].input.uses > 0 ? now_[layer].input.begin : std::numeric_limits<double>::infinity();
@@ -47,12 +47,16 @@ class PassTimes {
   std::int64_t steps_ = 0;
 };
 
-// All numbers that a plan depends on, so that rank 0 can send them to all.
-using Numbers = std::vector<double>;
-// Returns the numbers of what was measured; where collectives or inverses were not, a usual network and
-// processor stand in.
-Numbers numbers_of(const std::vector<LayerTimes>& layers, const Curvature* curvature);
-methods::kfac::Job job_of(const std::vector<MatrixLayer>& layers, const Numbers& numbers);
-methods::kfac::Costs costs_of(std::size_t layers, int ranks, const Numbers& numbers);
+// The median seconds of pieces of work of one kind and size: elements, or the dimension of an inverse.
+struct MeasuredWork {
+  WorkKind kind;
+  std::int64_t size;
+  double seconds;
+};
+[[nodiscard]] std::vector<MeasuredWork> measured_by(const Curvature& curvature);
+
+[[nodiscard]] Job job_of(const std::vector<MatrixLayer>& layers, const std::vector<LayerTimes>& times);
+// Where collectives or inverses were not measured, a usual network and processor stand in.
+[[nodiscard]] Costs costs_of(int ranks, const std::vector<MeasuredWork>& measured);
 
 }  // namespace dear::train::kfac

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <vector>
 
@@ -19,8 +18,8 @@ class BufferExchange {
   // All ranks together.
   BufferExchange(const Group& group, std::vector<torch::Tensor> buffers, BufferSync how);
 
-  // Takes these in place of its own, with the same shapes and dtypes on every rank. False, and nothing done,
-  // where they are others.
+  // Takes these in place of its own, with the same shapes and dtypes on every rank. False where they are
+  // others; then it is of no use any more.
   bool take(std::vector<torch::Tensor> buffers);
   // Waits for it. On the group that was given, so between the collectives of others. `root` stands for rank
   // 0.
@@ -29,18 +28,13 @@ class BufferExchange {
   void at_forward(int root);
   // The bytes of the memory through which they travel.
   [[nodiscard]] std::int64_t bytes() const {
-    return staging_.bytes() + others_->bytes() + (forward_ ? forward_->bytes() : 0);
+    return averaged_->bytes() + others_->bytes() + (forward_ ? forward_->bytes() : 0);
   }
 
  private:
-  void average();
-
   Group group_;
   const BufferSync how_;
-  std::vector<torch::Tensor> averaged_;  // those of floating point, by type
-  std::vector<Outline> outlines_;        // of these
-  Buffer staging_;                       // of those of one type
-  std::optional<TensorBroadcast> others_, forward_;
+  std::optional<TensorBroadcast> averaged_, others_, forward_;
 };
 
 }  // namespace dear::model

@@ -32,7 +32,7 @@ struct Model {
 
 // The tensors of a module of libtorch, in order of registration.
 Model model_of(const torch::nn::Module& module);
-// As model_of(), with buffers_now: the module must live as long as the result.
+// Returns what model_of() does, with buffers_now: the module must live as long as the result.
 Model live_model_of(const torch::nn::Module& module);
 
 // SHA-256, in hex, of all parameters: names, shapes, dtypes and bytes in the order of the model.

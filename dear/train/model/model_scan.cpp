@@ -41,10 +41,10 @@ std::vector<std::vector<const c10::TensorImpl*>> held_by(const ParameterGroups& 
 
 void require_usable(const std::string& name, const torch::Tensor& tensor) {
   if (!tensor.is_leaf()) {
-    throw ConfigError(fmt::format(
-        "parameter '{}' is the result of an operation (no leaf), so no gradient arrives at it: register "
-        "its detach() and set requires_grad again",
-        name));
+    throw ConfigError(
+        fmt::format("parameter '{}' is the result of an operation (no leaf), so no gradient arrives at it: "
+                    "register its detach() and set requires_grad again",
+                    name));
   }
   if (tensor.layout() != torch::kStrided || !tensor.is_non_overlapping_and_dense()) {
     throw ConfigError(fmt::format("parameter '{}' is not dense in memory: make it contiguous()", name));
@@ -90,10 +90,6 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-std::string line_or_nothing(const std::vector<std::string>& lines, std::size_t index) {
-  return index < lines.size() ? lines[index] : "nothing more";
-}
-
 }  // namespace
 
 ModelScan scan(const Model& model, const Optimizer& optimizer, const std::vector<torch::Tensor>& had) {
@@ -115,8 +111,8 @@ ModelScan scan(const Model& model, const Optimizer& optimizer, const std::vector
     const auto group = group_of.find(tensor.unsafeGetTensorImpl());
     if (group == group_of.end()) {
       throw ConfigError(
-          fmt::format("parameter '{}' requires a gradient but the optimiser does not hold it: add it to "
-                      "a parameter group or freeze it with requires_grad_(false)",
+          fmt::format("parameter '{}' requires a gradient but the optimiser does not hold it: add it to a "
+                      "parameter group or freeze it with requires_grad_(false)",
                       name));
     }
     const auto dot = name.rfind('.');
@@ -291,12 +287,12 @@ void require_alike(const Group& group, const Model& model, const Optimizer& opti
   for (int rank = 1; rank < group.size(); ++rank) {
     if (texts[rank] == texts.front()) continue;
     const std::vector<std::string> found = lines_of(texts[rank]);
-    std::size_t index = 0;
-    while (index < std::min(expected.size(), found.size()) && expected[index] == found[index]) ++index;
+    const auto [theirs, first] = std::mismatch(found.begin(), found.end(), expected.begin(), expected.end());
+    const auto text_at = [](const auto& lines, auto at) { return at == lines.end() ? "nothing more" : *at; };
     throw MismatchError(fmt::format(
-        "rank {}: the model of rank {} differs from that of rank 0 in tensor {}: {} there, "
-        "{} on rank 0; build the same model on every rank",
-        group.rank(), rank, index, line_or_nothing(found, index), line_or_nothing(expected, index)));
+        "rank {}: the model of rank {} differs from that of rank 0 in tensor {}: {} there, {} on rank 0; "
+        "build the same model on every rank",
+        group.rank(), rank, theirs - found.begin(), text_at(found, theirs), text_at(expected, first)));
   }
 }
 

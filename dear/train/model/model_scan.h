@@ -62,8 +62,9 @@ void require_untrained(const TrainedParameter& parameter);
 // Whether the optimiser still holds these tensors, and each is frozen or not as it was in the scan.
 [[nodiscard]] bool is_as_scanned(const Optimizer& optimizer, const ModelScan& scanned);
 
-// For changes between the first backward of a step and step(). ConfigError for those that the step would not
-// see: a gradient of a tensor that the scan had not as trained, and a trained tensor in another group.
+// Looks for changes between the first backward of a step and step(). ConfigError for those that the step
+// would not see: a gradient of a tensor that the scan had not as trained, and a trained tensor in another
+// group.
 void require_no_newcomers(const Group& group, const Optimizer& optimizer, const ModelScan& scanned);
 
 // MismatchError on every rank, naming the first tensor in which a rank's model differs from rank 0's, or what

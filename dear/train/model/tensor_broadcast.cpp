@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include <ATen/record_function.h>
-
 #include "dear/base/vocabulary/units.h"
+#include "dear/train/autograd/operator_observer.h"
+#include "dear/train/optim/torch_types.h"
 
 namespace dear::model {
 namespace {
@@ -18,7 +18,10 @@ std::int64_t padded_bytes(const torch::Tensor& tensor) {
 
 }  // namespace
 
-std::vector<Outline> outlines_of(const std::vector<torch::Tensor>& tensors) {
+// Drops what need not travel; the outlines of the others.
+std::vector<TensorBroadcast::Outline> TensorBroadcast::keep(std::vector<torch::Tensor>& tensors) const {
+  if (group_.size() == 1) tensors.clear();
+  std::erase_if(tensors, [](const torch::Tensor& tensor) { return tensor.numel() == 0; });
   std::vector<Outline> outlines;
   for (const torch::Tensor& tensor : tensors)
     outlines.push_back({tensor.sizes().vec(), tensor.scalar_type(), tensor.device()});
@@ -26,12 +29,8 @@ std::vector<Outline> outlines_of(const std::vector<torch::Tensor>& tensors) {
 }
 
 TensorBroadcast::TensorBroadcast(Group group, std::vector<torch::Tensor> tensors)
-    : group_(std::move(group)), tensors_(std::move(tensors)) {
-  if (group_.size() == 1) tensors_.clear();
-  std::erase_if(tensors_, [](const torch::Tensor& tensor) { return tensor.numel() == 0; });
-  outlines_ = outlines_of(tensors_);
-  std::int64_t total = 0;
-  std::int64_t largest = 0;
+    : group_(std::move(group)), tensors_(std::move(tensors)), outlines_(keep(tensors_)) {
+  std::int64_t total = 0, largest = 0;
   for (const torch::Tensor& tensor : tensors_) {
     total += padded_bytes(tensor);
     largest = std::max(largest, padded_bytes(tensor));
@@ -39,12 +38,9 @@ TensorBroadcast::TensorBroadcast(Group group, std::vector<torch::Tensor> tensors
   if (total > 0) staging_ = group_.allocate(std::min(total, std::max(largest, kStagingBytes)));
 }
 
-bool TensorBroadcast::take(const std::vector<torch::Tensor>& tensors) {
-  std::vector<torch::Tensor> now = tensors;
-  if (group_.size() == 1) now.clear();
-  std::erase_if(now, [](const torch::Tensor& tensor) { return tensor.numel() == 0; });
-  if (outlines_of(now) != outlines_) return false;
-  tensors_ = std::move(now);
+bool TensorBroadcast::take(std::vector<torch::Tensor> tensors) {
+  if (keep(tensors) != outlines_) return false;
+  tensors_ = std::move(tensors);
   return true;
 }
 
@@ -54,12 +50,13 @@ torch::Tensor TensorBroadcast::staged(const torch::Tensor& tensor, std::int64_t 
 }
 
 void TensorBroadcast::run(int root) {
-  const at::DisableRecordFunctionGuard unobserved;  // operators of ours, which wait for nothing
+  const autograd::Unobserved unobserved;  // operators of ours, which wait for nothing
   const torch::NoGradGuard no_grad;
   std::int64_t filled = 0;
   std::size_t first = 0;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    if (filled + padded_bytes(tensors_[i]) > staging_.bytes()) {
+    const bool other_type = root == kMean && tensors_[i].scalar_type() != tensors_[first].scalar_type();
+    if (filled + padded_bytes(tensors_[i]) > staging_.bytes() || other_type) {
       send(first, i, root);
       first = i;
       filled = 0;
@@ -70,25 +67,17 @@ void TensorBroadcast::run(int root) {
 }
 
 void TensorBroadcast::send(std::size_t first, std::size_t last, int root) {
-  const auto for_each = [&](auto visit) {
-    std::int64_t offset = 0;
-    for (std::size_t i = first; i < last; ++i) {
-      visit(tensors_[i], staged(tensors_[i], offset));
-      offset += padded_bytes(tensors_[i]);
-    }
-    return offset;
-  };
   std::int64_t bytes = 0;
-  if (group_.rank() == root || root == kAll) {
-    bytes = for_each([](const torch::Tensor& tensor, torch::Tensor stage) { stage.copy_(tensor); });
-  } else {
-    bytes = for_each([](const torch::Tensor&, const torch::Tensor&) {});
-  }
-  const View view{.buffer = staging_, .offset_bytes = 0, .count = bytes, .dtype = DType::u8};
-  (root == kAll ? group_.all_reduce(view, Reduction::bitwise_or) : group_.broadcast(view, root)).wait();
-  if (group_.rank() != root) {
-    for_each([](torch::Tensor tensor, const torch::Tensor& stage) { tensor.copy_(stage); });
-  }
+  for (std::size_t i = first; i < last; bytes += padded_bytes(tensors_[i++]))
+    if (root < 0 || group_.rank() == root) staged(tensors_[i], bytes).copy_(tensors_[i]);
+  const DType dtype = root == kMean ? *optim::dtype_of(tensors_[first].scalar_type()) : DType::u8;
+  const View view{.buffer = staging_, .offset_bytes = 0, .count = bytes / size_of(dtype), .dtype = dtype};
+  (root < 0 ? group_.all_reduce(view, root == kMean ? Reduction::average : Reduction::bitwise_or)
+            : group_.broadcast(view, root))
+      .wait();
+  bytes = 0;
+  for (std::size_t i = first; i < last; bytes += padded_bytes(tensors_[i++]))
+    if (group_.rank() != root) tensors_[i].copy_(staged(tensors_[i], bytes));
 }
 
 }  // namespace dear::model

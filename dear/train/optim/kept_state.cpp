@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "dear/base/os/cache_line.h"
+#include "dear/comm/group/exchange.h"
 
 namespace dear::optim {
 namespace {
@@ -40,13 +41,9 @@ void KeptState::keep(const torch::Tensor& parameter, const OptimizerState& state
 
 torch::Tensor KeptState::gather(const Entry::Vector& vector) const {
   torch::Tensor whole = torch::empty(vector.sizes, torch::dtype(vector.type));
-  const auto bytes = static_cast<std::int64_t>(whole.nbytes());
-  const std::int64_t length = vector.part.numel();
-  const Buffer buffer = group_.allocate(length * group_.size());
-  std::memcpy(buffer.data() + length * group_.rank(), vector.part.const_data_ptr(),
-              static_cast<std::size_t>(length));
-  group_.all_gather({.buffer = buffer, .count = length * group_.size(), .dtype = DType::u8}).wait();
-  std::memcpy(whole.mutable_data_ptr(), buffer.data(), static_cast<std::size_t>(bytes));
+  const auto* mine = static_cast<const std::byte*>(vector.part.const_data_ptr());
+  const std::vector<std::byte> all = comm::all_gather_bytes(group_, {mine, vector.part.nbytes()});
+  std::memcpy(whole.mutable_data_ptr(), all.data(), whole.nbytes());
   return whole;
 }
 

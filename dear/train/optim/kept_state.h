@@ -25,7 +25,7 @@ class KeptState {
   void keep(const torch::Tensor& parameter, const OptimizerState& state);
   // Returns what was kept, whole on every rank, vectors in the parameter's shape; none for nothing.
   [[nodiscard]] std::optional<OptimizerState> gather(const torch::Tensor& parameter) const;
-  // As gather(), and forgets it.
+  // Returns what gather() does, and forgets it.
   [[nodiscard]] std::optional<OptimizerState> take(const torch::Tensor& parameter);
   void forget_all_but(const TensorSet& parameters);
   void forget_all() { entries_.clear(); }

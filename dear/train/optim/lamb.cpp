@@ -4,31 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "dear/train/optim/option_archive.h"
-
 namespace dear {
-
-void LAMBOptions::serialize(torch::serialize::OutputArchive& archive) const {
-  optim::OptionWriter(archive)
-      .add("lr", lr())
-      .add("beta1", std::get<0>(betas()))
-      .add("beta2", std::get<1>(betas()))
-      .add("eps", eps())
-      .add("weight_decay", weight_decay())
-      .add(decay())
-      .add("bias_correction", bias_correction())
-      .add("adapt", adapt())
-      .add("max_norm", max_norm())
-      .add("max_ratio", max_ratio());
-}
-
-void LAMBOptions::serialize(torch::serialize::InputArchive& archive) {
-  const optim::OptionReader from(archive);
-  lr(from.number("lr")).betas({from.number("beta1"), from.number("beta2")}).eps(from.number("eps"));
-  weight_decay(from.number("weight_decay")).decay(from.decay());
-  bias_correction(from.flag("bias_correction")).adapt(from.flag("adapt"));
-  max_norm(from.number("max_norm")).max_ratio(from.number("max_ratio"));
-}
 
 LAMB::LAMB(const Groups& groups, LAMBOptions defaults) : TensorNormOptimizerOf(groups, defaults) {
   const auto [beta1, beta2] = defaults.betas();

@@ -11,7 +11,7 @@
 namespace dear {
 
 // Options of a parameter group of LAMB.
-struct LAMBOptions : public torch::optim::OptimizerCloneableOptions<LAMBOptions> {
+struct LAMBOptions : public TensorNormOptions<LAMBOptions> {
   LAMBOptions(double lr = 1e-3) : lr_(lr) {}
   TORCH_ARG(double, lr);
   using betas_t = std::tuple<double, double>;
@@ -28,12 +28,6 @@ struct LAMBOptions : public torch::optim::OptimizerCloneableOptions<LAMBOptions>
   // (some: 1).
   TORCH_ARG(double, max_norm) = std::numeric_limits<double>::infinity();
   TORCH_ARG(double, max_ratio) = std::numeric_limits<double>::infinity();
-
- public:
-  void serialize(torch::serialize::InputArchive& archive) override;
-  void serialize(torch::serialize::OutputArchive& archive) const override;
-  double get_lr() const override { return lr(); }
-  void set_lr(const double lr) override { this->lr(lr); }
 };
 
 // LAMB (You et al., ICLR 2020, arXiv 1904.00962): the update of Adam, plus weight_decay * parameter, is

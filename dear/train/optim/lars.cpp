@@ -3,30 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "dear/train/optim/option_archive.h"
-
 namespace dear {
-
-void LARSOptions::serialize(torch::serialize::OutputArchive& archive) const {
-  optim::OptionWriter(archive)
-      .add("lr", lr())
-      .add("momentum", momentum())
-      .add("nesterov", nesterov())
-      .add("weight_decay", weight_decay())
-      .add(decay())
-      .add("trust_coefficient", trust_coefficient())
-      .add("eps", eps())
-      .add("larc", larc())
-      .add("adapt", adapt());
-}
-
-void LARSOptions::serialize(torch::serialize::InputArchive& archive) {
-  const optim::OptionReader from(archive);
-  lr(from.number("lr")).momentum(from.number("momentum")).nesterov(from.flag("nesterov"));
-  weight_decay(from.number("weight_decay")).decay(from.decay());
-  trust_coefficient(from.number("trust_coefficient")).eps(from.number("eps"));
-  larc(from.flag("larc")).adapt(from.flag("adapt"));
-}
 
 LARS::LARS(const Groups& groups, LARSOptions defaults) : TensorNormOptimizerOf(groups, defaults) {
   if (!(defaults.lr() >= 0) || !(defaults.momentum() >= 0) || !(defaults.weight_decay() >= 0) ||
@@ -34,8 +11,7 @@ LARS::LARS(const Groups& groups, LARSOptions defaults) : TensorNormOptimizerOf(g
       (defaults.nesterov() && defaults.momentum() == 0))
     throw std::invalid_argument(
         "LARS: lr, momentum, weight_decay and eps must be at least 0, trust_coefficient above 0, and "
-        "nesterov "
-        "needs momentum");
+        "nesterov needs momentum");
 }
 
 std::vector<torch::Tensor> LARS::propose(const torch::Tensor& part,

@@ -9,7 +9,7 @@
 namespace dear {
 
 // Options of a parameter group of LARS.
-struct LARSOptions : public torch::optim::OptimizerCloneableOptions<LARSOptions> {
+struct LARSOptions : public TensorNormOptions<LARSOptions> {
   LARSOptions(double lr = 0.1) : lr_(lr) {}
   TORCH_ARG(double, lr);
   TORCH_ARG(double, momentum) = 0.9;
@@ -23,12 +23,6 @@ struct LARSOptions : public torch::optim::OptimizerCloneableOptions<LARSOptions>
   // Whether updates are scaled by the trust ratio. Biases and norm layers are usually in a group without it,
   // and without weight decay; the update is then that of SGD.
   TORCH_ARG(bool, adapt) = true;
-
- public:
-  void serialize(torch::serialize::InputArchive& archive) override;
-  void serialize(torch::serialize::OutputArchive& archive) const override;
-  double get_lr() const override { return lr(); }
-  void set_lr(const double lr) override { this->lr(lr); }
 };
 
 // LARS (You, Gitman, Ginsburg 2017, arXiv 1708.03888): SGD with momentum, where gradient + weight_decay *

@@ -17,7 +17,7 @@ class RestoredState {
   RestoredState& operator=(const RestoredState&) = delete;
   // Gives the first engine what it is to have, between its making and its first update.
   virtual void give() = 0;
-  // By parameter, whole on every rank.
+  // Returns the state by parameter, whole on every rank.
   [[nodiscard]] virtual std::vector<std::optional<OptimizerState>> whole() const = 0;
 };
 

@@ -1,11 +1,10 @@
 // Several optimisers that train one model, as one.
 
 #include <algorithm>
-#include <cstdint>
-#include <cstring>
 #include <utility>
 
 #include "dear/base/vocabulary/error.h"
+#include "dear/train/optim/framed.h"
 #include "dear/train/optim/optimizer.h"
 
 namespace dear {
@@ -152,25 +151,14 @@ class Several : public Optimizer {
     }
     return true;
   }
-  // Each optimiser's text follows its length.
   [[nodiscard]] std::string options() const override {
     std::string text;
-    for (const auto& one : all_) {
-      const std::string mine = one->options();
-      const std::uint64_t size = mine.size();
-      text.append(reinterpret_cast<const char*>(&size), sizeof size);
-      text += mine;
-    }
+    for (const auto& one : all_) optim::append(text, one->options());
     return text;
   }
   void set_options(const std::string& options) override {
-    std::size_t at = 0;
-    for (const auto& one : all_) {
-      std::uint64_t size = 0;
-      std::memcpy(&size, options.data() + at, sizeof size);
-      one->set_options(options.substr(at + sizeof size, size));
-      at += sizeof size + size;
-    }
+    std::string_view left = options;
+    for (const auto& one : all_) one->set_options(optim::take_next(left));
   }
   [[nodiscard]] FlatVectors vectors(std::size_t group) const override {
     const std::vector<Span> spans = spans_of();

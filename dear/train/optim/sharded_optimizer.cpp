@@ -308,7 +308,7 @@ bool all_are(const torch::Tensor& values, const Range& elements, Bits bits) {
   return std::all_of(all + elements.begin, all + elements.end, [bits](Bits value) { return value == bits; });
 }
 
-// In all elements the bits of +0.0, or of -0.0.
+// Whether all elements have the bits of +0.0, or of -0.0.
 bool all_zero(const torch::Tensor& values, const Range& elements, std::uint64_t sign) {
   switch (values.element_size()) {
     case 2:

@@ -28,7 +28,7 @@ namespace dear::optim {
 enum class Masters : std::uint8_t { none, fp32 };
 inline constexpr const char* kMaster = "master_parameter";
 
-// In which precision parameters of 16 bits are updated, and how the results get there.
+// Widening says in which precision parameters of 16 bits are updated, and how the results get there.
 struct Widening {
   Masters masters = Masters::none;
   std::optional<RoundingKey> rounding{};  // of bf16; see [Note: stochastic rounding]

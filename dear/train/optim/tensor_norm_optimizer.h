@@ -59,6 +59,23 @@ class TensorNormOptimizer : public torch::optim::Optimizer {
   [[nodiscard]] TensorNormState& state_of(const torch::Tensor& part);  // empty at first
 };
 
+namespace optim {
+// Options of LAMB and LARS in an archive of libtorch, by name.
+void save_options(torch::serialize::OutputArchive& archive, const torch::optim::OptimizerOptions& options);
+void load_options(torch::serialize::InputArchive& archive, torch::optim::OptimizerOptions& options);
+}  // namespace optim
+
+// What the options of LAMB and LARS, of the class Own, have alike.
+template <typename Own>
+struct TensorNormOptions : torch::optim::OptimizerCloneableOptions<Own> {
+  void serialize(torch::serialize::InputArchive& archive) override { optim::load_options(archive, *this); }
+  void serialize(torch::serialize::OutputArchive& archive) const override {
+    optim::save_options(archive, *this);
+  }
+  double get_lr() const override { return static_cast<const Own&>(*this).lr(); }
+  void set_lr(const double lr) override { static_cast<Own&>(*this).lr(lr); }
+};
+
 // Where weight decay acts: in what is scaled by the trust ratio, as the papers have it, or outside, by
 // 1 - lr * weight_decay, as in AdamW.
 enum class WeightDecay : std::uint8_t { scaled, decoupled };

@@ -36,80 +36,64 @@ using optim::ClassAccess;
 
 // ---- State. Vectors are told apart by the names that Python's torch.optim gives them.
 
-using Vectors = std::map<std::string, torch::Tensor>;
-
-Vectors vectors_of(const libtorch::SGDParamState& state) {
-  return {{"momentum_buffer", state.momentum_buffer()}};
+// Calls see(name, vector) for each vector that a state may have.
+template <typename See>
+void for_each_vector(libtorch::SGDParamState& s, const See& see) {
+  see("momentum_buffer", s.momentum_buffer());
 }
-template <typename AdamState>
-Vectors vectors_of(const AdamState& state) {
-  return {{"exp_avg", state.exp_avg()},
-          {"exp_avg_sq", state.exp_avg_sq()},
-          {"max_exp_avg_sq", state.max_exp_avg_sq()}};
+template <typename AdamState, typename See>
+void for_each_vector(AdamState& s, const See& see) {
+  see("exp_avg", s.exp_avg());
+  see("exp_avg_sq", s.exp_avg_sq());
+  see("max_exp_avg_sq", s.max_exp_avg_sq());
 }
-Vectors vectors_of(const libtorch::RMSpropParamState& state) {
-  return {{"square_avg", state.square_avg()},
-          {"momentum_buffer", state.momentum_buffer()},
-          {"grad_avg", state.grad_avg()}};
+template <typename See>
+void for_each_vector(libtorch::RMSpropParamState& s, const See& see) {
+  see("square_avg", s.square_avg());
+  see("momentum_buffer", s.momentum_buffer());
+  see("grad_avg", s.grad_avg());
 }
-Vectors vectors_of(const TensorNormState& state) { return state.vectors; }
-Vectors vectors_of(const libtorch::AdagradParamState& state) { return {{"sum", state.sum()}}; }
-
-torch::Tensor find_vector(const Vectors& vectors, const std::string& name) {
-  const auto found = vectors.find(name);
-  return found == vectors.end() ? torch::Tensor() : found->second;
+template <typename See>
+void for_each_vector(libtorch::AdagradParamState& s, const See& see) {
+  see("sum", s.sum());
 }
 
-void set_vectors(libtorch::SGDParamState& state, const Vectors& v) {
-  state.momentum_buffer(find_vector(v, "momentum_buffer"));
-}
-template <typename AdamState>
-void set_vectors(AdamState& state, const Vectors& v) {
-  state.exp_avg(find_vector(v, "exp_avg"));
-  state.exp_avg_sq(find_vector(v, "exp_avg_sq"));
-  state.max_exp_avg_sq(find_vector(v, "max_exp_avg_sq"));
-}
-void set_vectors(libtorch::RMSpropParamState& state, const Vectors& v) {
-  state.square_avg(find_vector(v, "square_avg"));
-  state.momentum_buffer(find_vector(v, "momentum_buffer"));
-  state.grad_avg(find_vector(v, "grad_avg"));
-}
-void set_vectors(TensorNormState& state, const Vectors& v) { state.vectors = v; }
-void set_vectors(libtorch::AdagradParamState& state, const Vectors& v) { state.sum(find_vector(v, "sum")); }
-
+template <typename S>
+constexpr bool kTakesNorms = std::is_same_v<S, TensorNormState>;
 template <typename S>
 constexpr bool kCounts = !std::is_same_v<S, libtorch::SGDParamState>;
-std::int64_t steps_of(const TensorNormState& state) { return state.step; }
-void set_steps(TensorNormState& state, std::int64_t steps) { state.step = steps; }
-template <typename S>
-std::int64_t steps_of(const S& state) {
-  return state.step();
-}
-template <typename S>
-void set_steps(S& state, std::int64_t steps) {
-  state.step(steps);
-}
 
 template <typename S>
 OptimizerState read(const State& state) {
-  const auto& mine = static_cast<const S&>(state);
-  OptimizerState result{.vectors = vectors_of(mine), .scalars = {}};
-  std::erase_if(result.vectors, [](const auto& vector) { return !vector.second.defined(); });
-  if constexpr (kCounts<S>) {
-    const std::int64_t steps = steps_of(mine);
-    result.scalars.assign(reinterpret_cast<const char*>(&steps), sizeof steps);
+  S mine = static_cast<const S&>(state);
+  OptimizerState result;
+  std::int64_t steps = 0;
+  if constexpr (kTakesNorms<S>) {
+    result.vectors = mine.vectors;
+    steps = mine.step;
+  } else {
+    for_each_vector(mine, [&](const char* name, const torch::Tensor& vector) {
+      if (vector.defined()) result.vectors.emplace(name, vector);
+    });
+    if constexpr (kCounts<S>) steps = mine.step();
   }
+  if (kCounts<S>) result.scalars.assign(reinterpret_cast<const char*>(&steps), sizeof steps);
   return result;
 }
 
 template <typename S>
 std::unique_ptr<State> write(const OptimizerState& from) {
   auto state = std::make_unique<S>();
-  set_vectors(*state, from.vectors);
-  if constexpr (kCounts<S>) {
-    std::int64_t steps = 0;
-    std::memcpy(&steps, from.scalars.data(), std::min(sizeof steps, from.scalars.size()));
-    set_steps(*state, steps);
+  std::int64_t steps = 0;
+  std::memcpy(&steps, from.scalars.data(), std::min(sizeof steps, from.scalars.size()));
+  if constexpr (kTakesNorms<S>) {
+    state->vectors = from.vectors;
+    state->step = steps;
+  } else {
+    for_each_vector(*state, [&](const char* name, torch::Tensor& vector) {
+      if (const auto found = from.vectors.find(name); found != from.vectors.end()) vector = found->second;
+    });
+    if constexpr (kCounts<S>) state->step(steps);
   }
   return state;
 }

@@ -7,6 +7,7 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
+#include <torch/serialize/archive.h>
 
 #include "dear/train/optim/lamb.h"
 #include "dear/train/optim/lars.h"
@@ -14,76 +15,78 @@
 namespace dear::optim {
 namespace {
 
-// Calls see(name, get, set) for each option; `get` and `set` are on numbers, of which betas have two.
+// Calls see(name, option) for each option, of which betas have two: a double, a bool or a WeightDecay.
 template <typename Options, typename See>
 void for_each_common(Options& o, const See& see) {
-  see("lr", [&] { return o.lr(); }, [&](double v) { o.lr(v); });
-  see("weight_decay", [&] { return o.weight_decay(); }, [&](double v) { o.weight_decay(v); });
+  see("lr", o.lr());
+  see("weight_decay", o.weight_decay());
 }
 template <typename See>
 void for_each_option(torch::optim::SGDOptions& o, const See& see) {
   for_each_common(o, see);
-  see("momentum", [&] { return o.momentum(); }, [&](double v) { o.momentum(v); });
-  see("dampening", [&] { return o.dampening(); }, [&](double v) { o.dampening(v); });
-  see("nesterov", [&] { return o.nesterov(); }, [&](double v) { o.nesterov(v != 0); });
+  see("momentum", o.momentum());
+  see("dampening", o.dampening());
+  see("nesterov", o.nesterov());
 }
 template <typename AdamOptions, typename See>
 void for_each_of_adam(AdamOptions& o, const See& see) {
   for_each_common(o, see);
-  see("eps", [&] { return o.eps(); }, [&](double v) { o.eps(v); });
-  see(
-      "beta1", [&] { return std::get<0>(o.betas()); },
-      [&](double v) { o.betas(std::make_tuple(v, std::get<1>(o.betas()))); });
-  see(
-      "beta2", [&] { return std::get<1>(o.betas()); },
-      [&](double v) { o.betas(std::make_tuple(std::get<0>(o.betas()), v)); });
+  see("eps", o.eps());
+  see("beta1", std::get<0>(o.betas()));
+  see("beta2", std::get<1>(o.betas()));
 }
 template <typename AdamOptions, typename See>
 void for_each_option(AdamOptions& o, const See& see) {
   for_each_of_adam(o, see);
-  see("amsgrad", [&] { return o.amsgrad(); }, [&](double v) { o.amsgrad(v != 0); });
+  see("amsgrad", o.amsgrad());
 }
 template <typename Options, typename See>
 void for_each_of_norms(Options& o, const See& see) {
-  see(
-      "decoupled", [&] { return o.decay() == WeightDecay::decoupled; },
-      [&](double v) { o.decay(v != 0 ? WeightDecay::decoupled : WeightDecay::scaled); });
-  see("adapt", [&] { return o.adapt(); }, [&](double v) { o.adapt(v != 0); });
+  see("decoupled", o.decay());
+  see("adapt", o.adapt());
 }
 template <typename See>
 void for_each_option(LAMBOptions& o, const See& see) {
   for_each_of_adam(o, see);
   for_each_of_norms(o, see);
-  see("bias_correction", [&] { return o.bias_correction(); }, [&](double v) { o.bias_correction(v != 0); });
-  see("max_norm", [&] { return o.max_norm(); }, [&](double v) { o.max_norm(v); });
-  see("max_ratio", [&] { return o.max_ratio(); }, [&](double v) { o.max_ratio(v); });
+  see("bias_correction", o.bias_correction());
+  see("max_norm", o.max_norm());
+  see("max_ratio", o.max_ratio());
 }
 template <typename See>
 void for_each_option(LARSOptions& o, const See& see) {
   for_each_common(o, see);
   for_each_of_norms(o, see);
-  see("momentum", [&] { return o.momentum(); }, [&](double v) { o.momentum(v); });
-  see("nesterov", [&] { return o.nesterov(); }, [&](double v) { o.nesterov(v != 0); });
-  see("trust_coefficient", [&] { return o.trust_coefficient(); }, [&](double v) { o.trust_coefficient(v); });
-  see("eps", [&] { return o.eps(); }, [&](double v) { o.eps(v); });
-  see("larc", [&] { return o.larc(); }, [&](double v) { o.larc(v != 0); });
+  see("momentum", o.momentum());
+  see("nesterov", o.nesterov());
+  see("trust_coefficient", o.trust_coefficient());
+  see("eps", o.eps());
+  see("larc", o.larc());
 }
 template <typename See>
 void for_each_option(torch::optim::RMSpropOptions& o, const See& see) {
   for_each_common(o, see);
-  see("alpha", [&] { return o.alpha(); }, [&](double v) { o.alpha(v); });
-  see("eps", [&] { return o.eps(); }, [&](double v) { o.eps(v); });
-  see("momentum", [&] { return o.momentum(); }, [&](double v) { o.momentum(v); });
-  see("centered", [&] { return o.centered(); }, [&](double v) { o.centered(v != 0); });
+  see("alpha", o.alpha());
+  see("eps", o.eps());
+  see("momentum", o.momentum());
+  see("centered", o.centered());
 }
 template <typename See>
 void for_each_option(torch::optim::AdagradOptions& o, const See& see) {
   for_each_common(o, see);
-  see("lr_decay", [&] { return o.lr_decay(); }, [&](double v) { o.lr_decay(v); });
-  see(
-      "initial_accumulator_value", [&] { return o.initial_accumulator_value(); },
-      [&](double v) { o.initial_accumulator_value(v); });
-  see("eps", [&] { return o.eps(); }, [&](double v) { o.eps(v); });
+  see("lr_decay", o.lr_decay());
+  see("initial_accumulator_value", o.initial_accumulator_value());
+  see("eps", o.eps());
+}
+
+double plain(double value) { return value; }
+bool plain(bool value) { return value; }
+bool plain(WeightDecay decay) { return decay == WeightDecay::decoupled; }
+
+void set(double& option, double value) { option = value; }
+void set(bool& option, double value) { option = value != 0; }
+void set(WeightDecay& option, double value) {
+  option = value != 0 ? WeightDecay::decoupled : WeightDecay::scaled;
 }
 
 // Whether the options are of this class; then calls see().
@@ -107,15 +110,26 @@ void visit(torch::optim::OptimizerOptions& options, const See& see) {
 
 Optimizer::Options read_options(torch::optim::OptimizerOptions& options) {
   Optimizer::Options found;
-  visit(options, [&](const char* name, const auto& get, const auto& /*set*/) {
-    found[name] = static_cast<double>(get());
-  });
+  visit(options, [&](const char* name, auto& option) { found[name] = static_cast<double>(plain(option)); });
   return found;
 }
 
 void write_options(torch::optim::OptimizerOptions& options, const Optimizer::Options& from) {
-  visit(options, [&](const char* name, const auto& /*get*/, const auto& set) {
-    if (const auto found = from.find(name); found != from.end()) set(found->second);
+  visit(options, [&](const char* name, auto& option) {
+    if (const auto found = from.find(name); found != from.end()) set(option, found->second);
+  });
+}
+
+void save_options(torch::serialize::OutputArchive& archive, const torch::optim::OptimizerOptions& options) {
+  visit(*options.clone(),
+        [&](const char* name, auto& option) { archive.write(name, c10::IValue(plain(option))); });
+}
+
+void load_options(torch::serialize::InputArchive& archive, torch::optim::OptimizerOptions& options) {
+  visit(options, [&](const char* name, auto& option) {
+    c10::IValue value;
+    archive.read(name, value);
+    set(option, value.isBool() ? static_cast<double>(value.toBool()) : value.toDouble());
   });
 }
 

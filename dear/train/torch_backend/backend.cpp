@@ -20,9 +20,9 @@ using ::c10d::OpType;
 struct Backend::Call {
   OpType type;
   Operation operation;
-  Tensors inputs;   // by block
-  Tensors outputs;  // by block; may be the inputs
-  Tensors result;   // of the work
+  Tensors inputs;    // by block
+  Tensors outputs;   // by block; may be the inputs
+  Tensors result{};  // of the work; empty: the outputs
   bool asynchronous = true;
   std::vector<std::pair<at::Tensor, at::Tensor>> to_copy{};  // to, from: at the end
 };
@@ -74,8 +74,7 @@ void Backend::require_blocks(const at::Tensor& all, const at::Tensor& one, const
   if (all.numel() != one.numel() * size_ || all.scalar_type() != one.scalar_type())
     throw ConfigError(
         fmt::format("rank {}: {}: the larger tensor has {} elements, and the smaller one {} for each of {} "
-                    "ranks: make one "
-                    "as large as the other is on all ranks together, and of its type",
+                    "ranks: make one as large as the other is on all ranks together, and of its type",
                     rank_, call, all.numel(), one.numel(), size_));
 }
 
@@ -103,7 +102,8 @@ Backend::Work Backend::joined(std::size_t count, const Part& part) {
 Backend::Work Backend::carry(Call call) {
   ++carried_;
   const at::NoGradGuard no_grad;
-  auto work = c10::make_intrusive<CarriedWork>(rank_, call.type, call.result, callbacks_);
+  auto work = c10::make_intrusive<CarriedWork>(rank_, call.type,
+                                               call.result.empty() ? call.outputs : call.result, callbacks_);
   Tensors inputs, outputs;
   std::vector<std::pair<at::Tensor, at::Tensor>> to_copy = std::move(call.to_copy);
   for (const at::Tensor& input : call.inputs) inputs.push_back(input.contiguous());
@@ -155,7 +155,6 @@ Backend::Work Backend::broadcast(Tensors& tensors, const ::c10d::BroadcastOption
                 .operation = std::move(operation),
                 .inputs = tensors,
                 .outputs = tensors,
-                .result = tensors,
                 .asynchronous = options.asyncOp});
 }
 
@@ -169,7 +168,6 @@ Backend::Work Backend::allreduce(Tensors& tensors, const ::c10d::AllreduceOption
                 .operation = std::move(*operation),
                 .inputs = tensors,
                 .outputs = tensors,
-                .result = tensors,
                 .asynchronous = options.asyncOp});
 }
 
@@ -191,7 +189,6 @@ Backend::Work Backend::reduce(Tensors& tensors, const ::c10d::ReduceOptions& opt
                 .operation = std::move(*operation),
                 .inputs = tensors,
                 .outputs = tensors,
-                .result = tensors,
                 .asynchronous = options.asyncOp});
 }
 
@@ -205,7 +202,6 @@ Backend::Work Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                 .operation = *operation_of(Collective::all_gather, input),
                 .inputs = inputs,
                 .outputs = outputs.front(),
-                .result = outputs.front(),
                 .asynchronous = options.asyncOp});
 }
 
@@ -258,7 +254,6 @@ Backend::Work Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& in
                 .operation = std::move(*operation),
                 .inputs = inputs.front(),
                 .outputs = outputs,
-                .result = outputs,
                 .asynchronous = options.asyncOp});
 }
 
@@ -273,7 +268,6 @@ Backend::Work Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& inpu
                 .operation = std::move(*operation),
                 .inputs = blocks_of(input.contiguous()),
                 .outputs = {output},
-                .result = {output},
                 .asynchronous = options.asyncOp});
 }
 
@@ -290,7 +284,7 @@ Backend::Work Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                      std::vector<std::int64_t>& input_sizes,
                                      const ::c10d::AllToAllOptions& options) {
   const EndsCoalescingWhenThrown ends;
-  // By what is the same on all ranks, and nothing else.
+  // It is decided by what is the same on all ranks, and nothing else.
   const bool uneven = !output_sizes.empty() || !input_sizes.empty();
   if (uneven && is_on_host(output) && is_on_host(input) && output.scalar_type() == input.scalar_type())
     return exchange_uneven(output, input, output_sizes, input_sizes, options);

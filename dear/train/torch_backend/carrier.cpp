@@ -68,12 +68,19 @@ Carrier::~Carrier() {
   freed_.wait(lock, [this] { return under_way_.load() == 0; });
 }
 
+std::int64_t Carrier::blocks_of(const Operation& operation) const {
+  return has_blocks(operation.collective) ? group_.size() : 1;
+}
+
+// An all-to-all has blocks on both sides.
+std::int64_t Carrier::staged_blocks_of(const Operation& operation) const {
+  return blocks_of(operation) * (has_output(operation.collective) ? 2 : 1);
+}
+
 std::int64_t Carrier::elements_of_chunk(const Operation& operation) const {
-  const std::int64_t blocks = has_blocks(operation.collective) ? group_.size() : 1;
-  const std::int64_t sides = has_output(operation.collective) ? 2 : 1;
-  const std::int64_t bytes =
-      options_.chunk_bytes / blocks / sides / os::kCacheLineBytes * os::kCacheLineBytes;
-  return std::max(bytes, os::kCacheLineBytes) / size_of(operation.dtype);
+  const std::int64_t bytes = options_.chunk_bytes / staged_blocks_of(operation);
+  return std::max(bytes / os::kCacheLineBytes * os::kCacheLineBytes, os::kCacheLineBytes) /
+         size_of(operation.dtype);
 }
 
 Carrier::Chunk Carrier::chunk_at(const Operation& operation, std::int64_t begin, std::int64_t offset) const {
@@ -125,12 +132,10 @@ void Carrier::take_sizes(Operation& operation, const Chunk& chunk) const {
   }
 }
 
-// As many bytes as the first chunk takes, which is the largest; of an all-to-all-v, whose size is not known,
-// as many as a chunk can.
+// The place has as many bytes as the first chunk takes, which is the largest; of an all-to-all-v, whose size
+// is not known, as many as a chunk can.
 std::optional<std::int64_t> Carrier::place_at_once(const Operation& operation) {
-  const std::int64_t blocks = has_blocks(operation.collective) ? group_.size() : 1;
-  const std::int64_t sides = has_output(operation.collective) ? 2 : 1;
-  return ring_.take(chunk_at(operation, 0, 0).stride * blocks * sides);
+  return ring_.take(chunk_at(operation, 0, 0).stride * staged_blocks_of(operation));
 }
 
 std::int64_t Carrier::place(const Operation& operation) {
@@ -209,7 +214,7 @@ void Carrier::copy_out(Operation& operation, const Chunk& chunk) const {
 
 Request Carrier::request_of(const Operation& operation, Chunk& chunk) const {
   const std::int64_t element = size_of(operation.dtype);
-  const std::int64_t blocks = has_blocks(operation.collective) ? group_.size() : 1;
+  const std::int64_t blocks = blocks_of(operation);
   const std::int64_t count = has_blocks(operation.collective) ? chunk.stride * blocks / element : chunk.count;
   Request request{
       .collective = operation.collective,

@@ -80,6 +80,8 @@ class Carrier {
  private:
   struct Chunk;
   struct UnderWay;
+  [[nodiscard]] std::int64_t blocks_of(const Operation& operation) const;
+  [[nodiscard]] std::int64_t staged_blocks_of(const Operation& operation) const;
   [[nodiscard]] std::int64_t elements_of_chunk(const Operation& operation) const;
   // The chunk from element `begin` on, in the place that begins at `offset`.
   [[nodiscard]] Chunk chunk_at(const Operation& operation, std::int64_t begin, std::int64_t offset) const;

@@ -31,10 +31,10 @@ bool is_on_host(const at::Tensor& tensor) {
 
 void require_on_host(const at::Tensor& tensor, int rank, const char* call) {
   if (!is_on_host(tensor))
-    throw ConfigError(fmt::format(
-        "rank {}: {}: the backend dear carries dense tensors in memory of the host, and this one is {}: "
-        "give such a tensor, or a process group of another backend",
-        rank, call, tensor.defined() ? tensor.toString() : "undefined"));
+    throw ConfigError(
+        fmt::format("rank {}: {}: the backend dear carries dense tensors in memory of the host, and this one "
+                    "is {}: give such a tensor, or a process group of another backend",
+                    rank, call, tensor.defined() ? tensor.toString() : "undefined"));
 }
 
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, int rank, const char* call) {

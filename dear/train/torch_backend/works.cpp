@@ -51,9 +51,8 @@ bool CarriedWork::wait(std::chrono::milliseconds timeout) {
     if (!cv_.wait_for(lock, timeout, [this] { return completed_; }))
       C10_THROW_ERROR(
           DistBackendError,
-          fmt::format("rank {}: {} has not ended within {} ms, as wait() was asked for: a rank has "
-                      "not come to it, or is slow; it goes on until the timeout of its process "
-                      "group: wait longer",
+          fmt::format("rank {}: {} has not ended within {} ms, as wait() was asked for: a rank has not come "
+                      "to it, or is slow; it goes on until the timeout of its process group: wait longer",
                       rank_, ::c10d::opTypeToString(opType_), timeout.count()));
   }
   return Work::wait(kNoTimeout);

@@ -30,7 +30,7 @@ constexpr const char* kPlanned = "planned";
 struct Decision {
   std::uint64_t candidate = 0;        // runs from the end of the iteration on
   std::uint32_t measure_network = 0;  // 1: all ranks measure the network at the end of the iteration
-  std::uint32_t settled = 0;          // 1: the candidate is the choice
+  std::uint32_t converged = 0;        // 1: the candidate is the choice
 };
 static_assert(sizeof(Decision) <= kDecisionBytes);
 
@@ -176,7 +176,7 @@ LiveTuning::Wanted LiveTuning::follow() {
   Decision decided;
   std::memcpy(&decided, decision_.buffer.data(), sizeof decided);
   Wanted wanted{.measured_network = decided.measure_network != 0};
-  progress_.settled = decided.settled != 0;
+  progress_.converged = decided.converged != 0;
   if (decided.candidate == progress_.running) return wanted;
   progress_.running = decided.candidate;
   wanted.buckets = change_to(progress_.running);
@@ -219,13 +219,13 @@ void LiveTuning::decide() {
   if (ask) network_asked_ = true;
   const Decision decided{.candidate = session_->current(),
                          .measure_network = ask,
-                         .settled = session_->converged() && session_->current() == progress_.running};
+                         .converged = session_->converged() && session_->current() == progress_.running};
   std::memcpy(decision_.buffer.data(), &decided, sizeof decided);
 }
 
 // A session counts the iterations that it was told of; the progress counts the steps of training.
 train::BucketChooser::Standing LiveTuning::standing() const {
-  return {.settled = progress_.settled, .buckets = progress_.sizes.candidates.at(progress_.running).name};
+  return {.converged = progress_.converged, .buckets = progress_.sizes.candidates.at(progress_.running).name};
 }
 
 void LiveTuning::update_progress() {

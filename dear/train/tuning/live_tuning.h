@@ -92,7 +92,7 @@ class LiveTuning final : public train::BucketChooser {
 
   std::unique_ptr<tune::Session> session_;  // on rank 0
   bool network_asked_ = false;              // by a decision that is on its way
-  bool kept_ = false;                       // in the cache, since the session settled
+  bool kept_ = false;                       // in the cache, since the choice converged
   TuningProgress progress_;
 };
 

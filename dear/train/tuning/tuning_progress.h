@@ -27,7 +27,7 @@ struct TuningProgress {
   std::vector<tune::Trial> trials;  // at_iteration counts from the first step of training
   std::vector<tune::Expectation> expectations;  // by candidate
   std::size_t running = 0;                      // the candidate in force
-  bool settled = false;                         // `running` is the choice, until a drift
+  bool converged = false;                       // `running` is the choice, until a drift
   double paid_seconds = 0;                      // the time that all changes of buckets took
   std::string cache_error{};                    // why the cache could not be written; "" when it could
 };

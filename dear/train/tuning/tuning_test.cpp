@@ -222,9 +222,9 @@ TEST(Tuned, ADriftHasTheNetworkMeasuredAgain) {
                 {.buckets = tuned({.start = Fusion::parse("all"), .budget_iterations = 1})});
     run.step(4e-3);
     const TuningProgress& tuning = *run.changes.progress();
-    // The session knows after so many settled steps what is usual. All ranks see the same times, so each
-    // takes as many steps.
-    for (int settled = 0; settled < 100; settled = tuning.settled ? settled + 1 : 0) run.step(4e-3);
+    // The session knows after so many steps after convergence what is usual. All ranks see the same times, so
+    // each takes as many steps.
+    for (int steps = 0; steps < 100; steps = tuning.converged ? steps + 1 : 0) run.step(4e-3);
     const std::int64_t earlier = run.steps;
     const std::size_t networks = tuning.networks.size();
     EXPECT_GE(networks, 1U);

@@ -1,8 +1,9 @@
-#include "dear/train/kfac/kfac.h"
+#include "dear/train/kfac/preconditioner.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,13 +13,8 @@
 #include "dear/comm/agreement/control_plane.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/train/autograd/operator_observer.h"
-#include "dear/train/kfac/kfac_impl.h"
 
-namespace dear {
-
-using train::kfac::Curvature;
-using train::kfac::MatrixLayer;
-using train::kfac::Rows;
+namespace dear::train::kfac {
 
 namespace {
 
@@ -33,26 +29,18 @@ std::string text_of(const KfacOptions& options, const std::vector<MatrixLayer>& 
   return text;
 }
 
-const std::map<std::string, methods::kfac::FusionRule>& fusion_rules() {
-  static const std::map<std::string, methods::kfac::FusionRule> rules{
-      {"alone", methods::kfac::FusionRule::alone},
-      {"threshold", methods::kfac::FusionRule::threshold},
-      {"rule", methods::kfac::FusionRule::by_rule},
-      {"exact", methods::kfac::FusionRule::exact},
-      {"together", methods::kfac::FusionRule::together}};
-  return rules;
-}
-
-methods::kfac::Strategy strategy_of(const KfacOptions& options) {
-  methods::kfac::Strategy strategy = methods::kfac::find_strategy(options.strategy);
+Strategy strategy_of(const KfacOptions& options) {
+  static const std::map<std::string, FusionRule> kRules{{"alone", FusionRule::alone},
+                                                        {"threshold", FusionRule::threshold},
+                                                        {"rule", FusionRule::by_rule},
+                                                        {"exact", FusionRule::exact},
+                                                        {"together", FusionRule::together}};
+  Strategy strategy = methods::kfac::find_strategy(options.strategy);
   if (options.fusion.empty()) return strategy;
-  const auto rule = fusion_rules().find(options.fusion);
-  if (rule == fusion_rules().end()) {
-    std::vector<std::string> names;
-    for (const auto& [name, fusion] : fusion_rules()) names.push_back(name);
+  const auto rule = kRules.find(options.fusion);
+  if (rule == kRules.end())
     throw ConfigError(fmt::format("there is no fusion of factors '{}': choose one of {}", options.fusion,
-                                  fmt::join(names, ", ")));
-  }
+                                  fmt::join(std::views::keys(kRules), ", ")));
   strategy.fusion = rule->second;
   return strategy;
 }
@@ -66,17 +54,17 @@ void require_learning_rate(int rank, double learning_rate) {
 
 }  // namespace
 
-Kfac::Impl::Impl(const std::vector<KfacLayer>& layers, DataParallel& dp, KfacOptions options)
+Preconditioner::Preconditioner(const std::vector<KfacLayer>& layers, DataParallel& dp, KfacOptions options)
     : options_(std::move(options)), training_(dp), times_(0) {
   training_.settle_for("making a Kfac");
   const Group& group = training_.group();
   training_.meet();
   agreement::check_together(group, [&] {
     training_.claim();
-    train::kfac::validate(options_);
+    validate(options_);
     static_cast<void>(strategy_of(options_));
     training_.require_usable();
-    choice_ = train::kfac::choose(layers, options_, group.rank());
+    choice_ = choose(layers, options_, group.rank());
   });
   agree(group, "K-FAC", text_of(options_, choice_.layers));
   group_ = group.duplicate();
@@ -84,33 +72,33 @@ Kfac::Impl::Impl(const std::vector<KfacLayer>& layers, DataParallel& dp, KfacOpt
     if (layer.weight.scalar_type() == at::kDouble) type_ = at::kDouble;
   given_up_ = training_.steps_given_up();
   sums_.resize(choice_.layers.size());
-  times_ = train::kfac::PassTimes(choice_.layers.size());
+  times_ = PassTimes(choice_.layers.size());
   if (training_.records_trace()) training_.add_spans(this, [this] { return spans(); });
 }
 
-Kfac::Impl::~Impl() {
+Preconditioner::~Preconditioner() {
   observer_.reset();
   if (std::uncaught_exceptions() > unwinding_) group_->abort("the training program ended with an error");
   if (training_.records_trace()) training_.remove_spans(this);
 }
 
-void Kfac::Impl::listen(const std::shared_ptr<Impl>& self) {
+void Preconditioner::listen(const std::shared_ptr<Preconditioner>& self) {
   self_ = self;
   observe();
 }
 
 // Where layers are numbered anew, graphs that were recorded before are seen no more.
-void Kfac::Impl::observe() {
-  observer_ = std::make_unique<train::kfac::UseObserver>(self_, choice_.layers);
+void Preconditioner::observe() {
+  observer_ = std::make_unique<UseObserver>(self_, choice_.layers);
   follow_interval();
 }
 
-void Kfac::Impl::follow_interval() {
+void Preconditioner::follow_interval() {
   !curvature_ || curvature_->renews_factors() ? observer_->enable() : observer_->disable();
 }
 
 template <typename Act>
-void Kfac::Impl::or_fail(Act act) {
+void Preconditioner::or_fail(Act act) {
   if (failure_) std::rethrow_exception(failure_);
   try {
     if (curvature_) curvature_->throw_if_failed();
@@ -127,12 +115,11 @@ void Kfac::Impl::or_fail(Act act) {
 
 // Returns the factor's place in the plan, in which A of layers come in forward order, then G in backward
 // order.
-methods::kfac::FactorId Kfac::Impl::factor_of(std::size_t layer, Side side) const {
-  return static_cast<methods::kfac::FactorId>(side == Side::input ? layer
-                                                                  : 2 * choice_.layers.size() - 1 - layer);
+FactorId Preconditioner::factor_of(std::size_t layer, Side side) const {
+  return static_cast<FactorId>(side == Side::input ? layer : 2 * choice_.layers.size() - 1 - layer);
 }
 
-void Kfac::Impl::add(std::size_t layer, Side side, const Rows& rows, double begin_seconds) {
+void Preconditioner::add(std::size_t layer, Side side, const Rows& rows, double begin_seconds) {
   Sums& of = sums_of(layer, side);
   if (curvature_ && curvature_->reported(factor_of(layer, side))) {
     ++of.sum.uses;
@@ -141,13 +128,12 @@ void Kfac::Impl::add(std::size_t layer, Side side, const Rows& rows, double begi
   }
   of.sum.add(rows);
   times_.used(layer, side, begin_seconds, now_seconds());
-  if (curvature_ && curvature_->plan().travel == methods::kfac::Travel::as_ready &&
-      of.sum.uses == of.expected)
+  if (curvature_ && curvature_->plan().travel == Travel::as_ready && of.sum.uses == of.expected)
     curvature_->report(factor_of(layer, side), of.sum, begin_seconds);
 }
 
-bool Kfac::Impl::input_seen(std::size_t layer, const std::optional<train::kfac::Patches>& patches,
-                            const torch::Tensor& input) {
+bool Preconditioner::input_seen(std::size_t layer, const std::optional<Patches>& patches,
+                                const torch::Tensor& input) {
   const MatrixLayer& used = choice_.layers[layer];
   if (failure_ || kept_ || !used.trains()) return false;
   const double begin = now_seconds();
@@ -158,7 +144,7 @@ bool Kfac::Impl::input_seen(std::size_t layer, const std::optional<train::kfac::
 }
 
 // A pass that makes a graph of gradients, for a derivative of the second order, is no pass of the loss.
-void Kfac::Impl::gradient_seen(std::size_t layer, const torch::Tensor& gradient) {
+void Preconditioner::gradient_seen(std::size_t layer, const torch::Tensor& gradient) {
   if (torch::GradMode::is_enabled() || failure_ || (curvature_ && !curvature_->renews_factors())) return;
   try {
     const double begin = now_seconds();
@@ -170,13 +156,13 @@ void Kfac::Impl::gradient_seen(std::size_t layer, const torch::Tensor& gradient)
   }
 }
 
-void Kfac::Impl::keep(std::exception_ptr error) noexcept {
+void Preconditioner::keep(std::exception_ptr error) noexcept {
   if (!kept_) kept_ = std::move(error);
 }
 
 // ---- the plan
 
-void Kfac::Impl::learn_order() {
+void Preconditioner::learn_order() {
   std::vector<std::size_t> order(choice_.layers.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
@@ -196,16 +182,20 @@ void Kfac::Impl::learn_order() {
   states_.resize(2 * choice_.layers.size());
 }
 
-// By rank 0's numbers.
-void Kfac::Impl::make_plan(const Curvature* measured) {
-  train::kfac::Numbers numbers;
-  if (group_->rank() == 0) numbers = train::kfac::numbers_of(times_.means(), measured);
-  numbers = agreement::of_rank_0(*group_, agreement::Subject::profile, numbers);
-  const methods::kfac::Job job = train::kfac::job_of(choice_.layers, numbers);
-  methods::kfac::Plan plan = methods::kfac::make_plan(
-      job, train::kfac::costs_of(choice_.layers.size(), group_->size(), numbers), strategy_of(options_),
-      methods::kfac::Intervals{.factors = static_cast<std::uint32_t>(options_.factor_every),
-                               .inverses = static_cast<std::uint32_t>(options_.inverse_every)});
+// Rank 0's numbers count.
+void Preconditioner::make_plan(const Curvature* measured) {
+  const Intervals intervals{.factors = static_cast<std::uint32_t>(options_.factor_every),
+                            .inverses = static_cast<std::uint32_t>(options_.inverse_every)};
+  std::vector<LayerTimes> times;
+  std::vector<MeasuredWork> work;
+  if (group_->rank() == 0) {
+    times = times_.means();
+    if (measured != nullptr) work = measured_by(*measured);
+  }
+  times = agreement::of_rank_0(*group_, agreement::Subject::profile, times);
+  work = agreement::of_rank_0(*group_, agreement::Subject::profile, work);
+  const Job job = job_of(choice_.layers, times);
+  Plan plan = methods::kfac::make_plan(job, costs_of(group_->size(), work), strategy_of(options_), intervals);
   agree(*group_, "plan of K-FAC", plan.digest(), [&] { return fmt::format("{:016x}", plan.digest()); });
   if (curvature_) {
     curvature_->share_averages();
@@ -218,28 +208,26 @@ void Kfac::Impl::make_plan(const Curvature* measured) {
   }
   planned_at_ = steps_;
   ++plans_;
-  curvature_ = std::make_unique<Curvature>(
-      *group_, job, std::move(plan), states_,
-      Curvature::Setting{.intervals = {.factors = static_cast<std::uint32_t>(options_.factor_every),
-                                       .inverses = static_cast<std::uint32_t>(options_.inverse_every)},
-                         .steps = steps_,
-                         .record = training_.records_trace() || plans_anew(),
-                         .type = type_});
+  curvature_ =
+      std::make_unique<Curvature>(*group_, job, std::move(plan), states_,
+                                  Curvature::Setting{.intervals = intervals,
+                                                     .steps = steps_,
+                                                     .record = training_.records_trace() || plans_anew(),
+                                                     .type = type_});
 }
 
 // Whether times may still change the plan.
-bool Kfac::Impl::plans_anew() const {
-  const methods::kfac::Strategy strategy = strategy_of(options_);
-  const bool goes_by_times = strategy.fusion == methods::kfac::FusionRule::by_rule ||
-                             strategy.fusion == methods::kfac::FusionRule::exact ||
-                             strategy.placement == methods::kfac::PlacementRule::balanced ||
-                             strategy.placement == methods::kfac::PlacementRule::planned;
+bool Preconditioner::plans_anew() const {
+  const Strategy strategy = strategy_of(options_);
+  const bool goes_by_times = strategy.fusion == FusionRule::by_rule || strategy.fusion == FusionRule::exact ||
+                             strategy.placement == PlacementRule::balanced ||
+                             strategy.placement == PlacementRule::planned;
   return options_.replan_after > 0 && plans_ < 2 && goes_by_times && group_->size() > 1;
 }
 
 // ---- a step
 
-std::vector<double> Kfac::Impl::learning_rates(const KfacStep& step) const {
+std::vector<double> Preconditioner::learning_rates(const KfacStep& step) const {
   std::vector<double> rates(choice_.layers.size());
   if (step.learning_rate) require_learning_rate(group_->rank(), *step.learning_rate);
   if (!options_.kl_clip) return rates;
@@ -247,17 +235,17 @@ std::vector<double> Kfac::Impl::learning_rates(const KfacStep& step) const {
     const std::optional<double> rate =
         step.learning_rate ? step.learning_rate : training_.learning_rate_of(choice_.layers[i].weight);
     if (!rate)
-      throw ConfigError(fmt::format(
-          "rank {}: K-FAC clips by the learning rate, which the optimiser does not tell: give it to "
-          "step(), or leave kl_clip out",
-          group_->rank()));
+      throw ConfigError(
+          fmt::format("rank {}: K-FAC clips by the learning rate, which the optimiser does not tell: give it "
+                      "to step(), or leave kl_clip out",
+                      group_->rank()));
     require_learning_rate(group_->rank(), *rate);
     rates[i] = *rate;
   }
   return rates;
 }
 
-void Kfac::Impl::step(const KfacStep& step) {
+void Preconditioner::step(const KfacStep& step) {
   if (kept_) or_fail([this] { std::rethrow_exception(kept_); });
   training_.require_usable();
   training_.require_new_gradients();
@@ -269,7 +257,7 @@ void Kfac::Impl::step(const KfacStep& step) {
   training_.stepped();
 }
 
-void Kfac::Impl::take_step(const KfacStep& step, const std::vector<double>& rates) {
+void Preconditioner::take_step(const KfacStep& step, const std::vector<double>& rates) {
   const autograd::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
   const bool first = !curvature_;
@@ -288,8 +276,8 @@ void Kfac::Impl::take_step(const KfacStep& step, const std::vector<double>& rate
   clear_sums(whole);
   curvature_->commit();
   if (!first) training_.reduce_gradients(all_rates, step.loss_scale);
-  const train::kfac::Taking taking{.ema = options_.ema, .gradient_scale = step.loss_scale, .drop = !whole};
-  const train::kfac::Damping damping{.value = options_.damping, .pi_correction = options_.pi_correction};
+  const Taking taking{.ema = options_.ema, .gradient_scale = step.loss_scale, .drop = !whole};
+  const Damping damping{.value = options_.damping, .pi_correction = options_.pi_correction};
   curvature_->renew(renews ? std::optional(taking) : std::nullopt,
                     curvature_->renews_inverses() ? std::optional(damping) : std::nullopt, counts_);
   precondition(first ? learning_rates(step) : rates);  // layers have their order now
@@ -300,16 +288,16 @@ void Kfac::Impl::take_step(const KfacStep& step, const std::vector<double>& rate
   first ? observe() : follow_interval();
 }
 
-void Kfac::Impl::report_rest() {
-  for (methods::kfac::FactorId factor = 0; factor < curvature_->plan().factors.size(); ++factor) {
-    const methods::kfac::Factor& which = curvature_->plan().factors[factor];
+void Preconditioner::report_rest() {
+  for (FactorId factor = 0; factor < curvature_->plan().factors.size(); ++factor) {
+    const Factor& which = curvature_->plan().factors[factor];
     const Sums& of = sums_of(which.layer, which.side);
     if (!curvature_->reported(factor)) curvature_->report(factor, of.sum, now_seconds());
   }
 }
 
 // `whole`: they were of this step alone.
-void Kfac::Impl::clear_sums(bool whole) {
+void Preconditioner::clear_sums(bool whole) {
   for (auto& of_layer : sums_) {
     for (Sums& of : of_layer) {
       if (whole) of.expected = std::max(of.expected, of.sum.uses);
@@ -318,7 +306,7 @@ void Kfac::Impl::clear_sums(bool whole) {
   }
 }
 
-void Kfac::Impl::precondition(const std::vector<double>& rates) {
+void Preconditioner::precondition(const std::vector<double>& rates) {
   struct Result {
     const MatrixLayer& layer;
     torch::Tensor gradient;
@@ -357,12 +345,14 @@ void Kfac::Impl::precondition(const std::vector<double>& rates) {
   }
 }
 
-// ---- the interface
+}  // namespace dear::train::kfac
+
+namespace dear {
 
 Kfac::Kfac(torch::nn::Module& model, DataParallel& dp, KfacOptions options)
     : Kfac(kfac_layers_of(model), dp, std::move(options)) {}
 Kfac::Kfac(std::vector<KfacLayer> layers, DataParallel& dp, KfacOptions options)
-    : impl_(std::make_shared<Impl>(layers, dp, std::move(options))) {
+    : impl_(std::make_shared<train::kfac::Preconditioner>(layers, dp, std::move(options))) {
   impl_->listen(impl_);
 }
 Kfac::~Kfac() = default;

@@ -10,21 +10,21 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/agreement/control_plane.h"
 #include "dear/comm/group/exchange.h"
-#include "dear/train/kfac/kfac_impl.h"
+#include "dear/train/kfac/preconditioner.h"
 
-namespace dear {
+namespace dear::train::kfac {
 
 namespace {
 
 constexpr const char* kSteps = "steps";
 
-std::string name_of_state(const std::string& layer, methods::kfac::Side side, const char* what) {
+std::string name_of_state(const std::string& layer, Side side, const char* what) {
   return fmt::format("{}.{}.{}", layer, methods::kfac::name_of(side), what);
 }
 
 }  // namespace
 
-std::map<std::string, torch::Tensor> Kfac::Impl::state() {
+std::map<std::string, torch::Tensor> Preconditioner::state() {
   training_.settle_for("saving the state of a Kfac");
   std::map<std::string, torch::Tensor> state;
   if (!curvature_) {
@@ -37,7 +37,7 @@ std::map<std::string, torch::Tensor> Kfac::Impl::state() {
     state[kSteps] = torch::tensor(steps_, torch::kLong);
     for (std::size_t layer = 0; layer < choice_.layers.size(); ++layer) {
       for (const Side side : {Side::input, Side::output}) {
-        const train::kfac::FactorState& of = states_[factor_of(layer, side)];
+        const FactorState& of = states_[factor_of(layer, side)];
         const std::string& name = choice_.layers[layer].name;
         if (of.average.defined()) state[name_of_state(name, side, "average")] = of.average.clone();
         if (of.inverse.defined()) state[name_of_state(name, side, "inverse")] = of.inverse.clone();
@@ -48,18 +48,18 @@ std::map<std::string, torch::Tensor> Kfac::Impl::state() {
 }
 
 // The tensors of a state that is one of this model's, in the type of its factors.
-std::map<std::string, torch::Tensor> Kfac::Impl::checked(
+std::map<std::string, torch::Tensor> Preconditioner::checked(
     const std::map<std::string, torch::Tensor>& state) const {
   std::map<std::string, torch::Tensor> taken;
   std::map<std::string, std::int64_t> known;  // dimensions by name
-  for (const train::kfac::MatrixLayer& layer : choice_.layers)
+  for (const MatrixLayer& layer : choice_.layers)
     for (const char* what : {"average", "inverse"}) {
       known[name_of_state(layer.name, Side::input, what)] = layer.inputs;
       known[name_of_state(layer.name, Side::output, what)] = layer.outputs;
     }
   for (const auto& [name, tensor] : state) {
     for (const auto& [layer, reason] : choice_.left_out)
-      if (name.starts_with(layer + ".") && reason == train::kfac::kExcluded)
+      if (name.starts_with(layer + ".") && reason == kExcluded)
         throw ConfigError(
             fmt::format("rank {}: '{}' of the state of K-FAC is of layer '{}', which `exclude` leaves out: "
                         "exclude the layers that were excluded when it was saved",
@@ -82,7 +82,7 @@ std::map<std::string, torch::Tensor> Kfac::Impl::checked(
 }
 
 // Before the first step it waits for the order of the layers.
-void Kfac::Impl::load_state(const std::map<std::string, torch::Tensor>& state) {
+void Preconditioner::load_state(const std::map<std::string, torch::Tensor>& state) {
   training_.settle_for("loading the state of a Kfac");
   std::map<std::string, torch::Tensor> taken;
   agreement::check_together(*group_, [&] { taken = checked(state); });
@@ -98,7 +98,7 @@ void Kfac::Impl::load_state(const std::map<std::string, torch::Tensor>& state) {
   });
 }
 
-void Kfac::Impl::take_loaded() {
+void Preconditioner::take_loaded() {
   if (loaded_.empty()) return;
   steps_ = loaded_.at(kSteps).item<std::int64_t>();
   for (std::size_t layer = 0; layer < choice_.layers.size(); ++layer) {
@@ -113,11 +113,11 @@ void Kfac::Impl::take_loaded() {
   loaded_.clear();
 }
 
-std::string Kfac::Impl::plan_text() const {
+std::string Preconditioner::plan_text() const {
   if (!curvature_) return "";
-  const methods::kfac::Plan& plan = curvature_->plan();
+  const Plan& plan = curvature_->plan();
   std::vector<std::size_t> sizes;
-  for (const methods::kfac::Plan::Group& group : plan.groups) sizes.push_back(group.factors.size());
+  for (const Plan::Group& group : plan.groups) sizes.push_back(group.factors.size());
   std::map<int, int> owners;
   for (const std::optional<int>& owner : plan.placement) ++owners[owner.value_or(-1)];
   std::string text = fmt::format("{}: {} factors in groups of {}", plan.strategy, plan.factors.size(),
@@ -128,7 +128,7 @@ std::string Kfac::Impl::plan_text() const {
   return text;
 }
 
-KfacReport Kfac::Impl::report() const {
+KfacReport Preconditioner::report() const {
   KfacReport report{.steps = steps_,
                     .left_out = choice_.left_out,
                     .late_uses = counts_.late_uses,
@@ -137,47 +137,37 @@ KfacReport Kfac::Impl::report() const {
                     .given_up_inverses = counts_.given_up,
                     .plan = plan_text(),
                     .waited_seconds = earlier_waited_ + (curvature_ ? curvature_->waited_seconds() : 0.0)};
-  for (const train::kfac::MatrixLayer& layer : choice_.layers) report.layers.push_back(layer.name);
+  for (const MatrixLayer& layer : choice_.layers) report.layers.push_back(layer.name);
   return report;
 }
 
-std::vector<Span> Kfac::Impl::spans_of(const train::kfac::Curvature& curvature) const {
+std::vector<Span> Preconditioner::spans_of(const Curvature& curvature) const {
   std::vector<Span> spans;
-  for (const conductor::StepSpan& span : curvature.spans()) {
-    const methods::kfac::Work& work = curvature.work_of(span.which.step);
-    if (span.end_seconds <= span.begin_seconds) continue;  // nothing was done here
+  const auto add = [&](const std::string& name, Activity activity, const conductor::StepSpan& span) {
     spans.push_back({.rank = group_->rank(),
-                     .lane = work.communicates() ? "network of factors" : "compute",
-                     .name = methods::kfac::name_of(work),
-                     .activity = work.communicates() ? Activity::communication : Activity::other,
+                     .lane = activity == Activity::communication ? "network of factors" : "compute",
+                     .name = name,
+                     .activity = activity,
                      .iteration = planned_at_ + span.which.iteration,
                      .step = -1,
                      .begin_seconds = span.begin_seconds,
                      .end_seconds = span.end_seconds});
+  };
+  for (const conductor::StepSpan& span : curvature.spans()) {
+    const Work& work = curvature.work_of(span.which.step);
+    if (span.end_seconds > span.begin_seconds)  // else nothing was done here
+      add(methods::kfac::name_of(work), work.communicates() ? Activity::communication : Activity::other,
+          span);
   }
   for (const auto& [factor, inverse, span] : curvature.readings())
-    spans.push_back(
-        {.rank = group_->rank(),
-         .lane = "compute",
-         .name = fmt::format("{} {}", inverse ? "unpacking of inverse" : "average of factor", factor),
-         .activity = Activity::other,
-         .iteration = planned_at_ + span.which.iteration,
-         .step = -1,
-         .begin_seconds = span.begin_seconds,
-         .end_seconds = span.end_seconds});
+    add(fmt::format("{} {}", inverse ? "unpacking of inverse" : "average of factor", factor), Activity::other,
+        span);
   for (const conductor::StepSpan& wait : curvature.waits())
-    spans.push_back({.rank = group_->rank(),
-                     .lane = "compute",
-                     .name = "wait for " + methods::kfac::name_of(curvature.work_of(wait.which.step)),
-                     .activity = Activity::wait,
-                     .iteration = planned_at_ + wait.which.iteration,
-                     .step = -1,
-                     .begin_seconds = wait.begin_seconds,
-                     .end_seconds = wait.end_seconds});
+    add("wait for " + methods::kfac::name_of(curvature.work_of(wait.which.step)), Activity::wait, wait);
   return spans;
 }
 
-std::vector<Span> Kfac::Impl::spans() const {
+std::vector<Span> Preconditioner::spans() const {
   std::vector<Span> all = earlier_spans_;
   if (!curvature_) return all;
   const std::vector<Span> more = spans_of(*curvature_);
@@ -185,4 +175,4 @@ std::vector<Span> Kfac::Impl::spans() const {
   return all;
 }
 
-}  // namespace dear
+}  // namespace dear::train::kfac
