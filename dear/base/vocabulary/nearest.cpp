@@ -38,4 +38,13 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string_vi
   return found.empty() ? std::string(otherwise) : ", did you mean " + std::string(found) + "?";
 }
 
+std::string no_such(std::string_view kind, std::string_view name,
+                    const std::vector<std::string_view>& names) {
+  std::string text = "there is no " + std::string(kind) + " '" + std::string(name) + "'";
+  text += did_you_mean(name, names) + " choose one of ";
+  for (const std::string_view& one : names)
+    text += std::string(&one == &names.front() ? "" : ", ") + std::string(one);
+  return text;
+}
+
 }  // namespace dear

@@ -1,6 +1,7 @@
 #include "dear/methods/kfac/iteration.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <utility>
 
@@ -140,29 +141,17 @@ class Builder {
 }  // namespace
 
 std::string name_of(const Work& work) {
-  switch (work.kind) {
-    case WorkKind::forward:
-      return fmt::format("forward {}", work.index);
-    case WorkKind::backward:
-      return fmt::format("backward {}", work.index);
-    case WorkKind::commit:
-      return "commit";
-    case WorkKind::compute_factor:
-      return fmt::format("factor {}", work.index);
-    case WorkKind::reduce_factors:
-      return fmt::format("reduction of factors, group {}", work.index);
-    case WorkKind::reduce_gradients:
-      return fmt::format("all-reduce of gradients, bucket {}", work.index);
-    case WorkKind::invert:
-      return fmt::format("inverse of factor {}", work.index);
-    case WorkKind::broadcast:
-      return fmt::format("broadcast of inverse {}", work.index);
-    case WorkKind::precondition:
-      return fmt::format("preconditioning of layer {}", work.index);
-    case WorkKind::update:
-      break;
-  }
-  return "update";
+  constexpr std::array kNames{"forward {}",
+                              "backward {}",
+                              "commit",
+                              "factor {}",
+                              "reduction of factors, group {}",
+                              "all-reduce of gradients, bucket {}",
+                              "inverse of factor {}",
+                              "broadcast of inverse {}",
+                              "preconditioning of layer {}",
+                              "update"};
+  return fmt::format(fmt::runtime(kNames.at(static_cast<std::size_t>(work.kind))), work.index);
 }
 
 Iteration make_iteration(const Job& job, const Grouping& grouping, const Plan& plan,

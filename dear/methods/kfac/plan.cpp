@@ -255,13 +255,7 @@ const std::vector<Strategy>& strategies() {
 }
 
 const Strategy& find_strategy(std::string_view name) {
-  std::vector<std::string_view> names;
-  for (const Strategy& strategy : strategies()) {
-    if (strategy.name == name) return strategy;
-    names.push_back(strategy.name);
-  }
-  throw ConfigError(fmt::format("there is no K-FAC strategy '{}'{} choose one of {}", name,
-                                did_you_mean(name, names, ":"), fmt::join(names, ", ")));
+  return find_named(strategies(), name, "K-FAC strategy");
 }
 
 std::uint64_t Plan::digest() const {

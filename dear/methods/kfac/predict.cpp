@@ -1,6 +1,7 @@
 #include "dear/methods/kfac/predict.h"
 
 #include <algorithm>
+#include <array>
 
 #include "dear/predict/sim/network_model.h"
 #include "dear/predict/sim/ranks.h"
@@ -55,26 +56,11 @@ bool keeps(const Plan& plan, FactorId factor, int rank) {
 }
 
 double& part_of(Breakdown& parts, WorkKind kind) {
-  switch (kind) {
-    case WorkKind::forward:
-    case WorkKind::backward:
-    case WorkKind::commit:
-      return parts.passes;
-    case WorkKind::compute_factor:
-      return parts.factors;
-    case WorkKind::reduce_factors:
-      return parts.factors_sent;
-    case WorkKind::reduce_gradients:
-      return parts.gradients;
-    case WorkKind::invert:
-      return parts.inverses;
-    case WorkKind::broadcast:
-      return parts.inverses_sent;
-    case WorkKind::precondition:
-    case WorkKind::update:
-      break;
-  }
-  return parts.update;
+  constexpr std::array kParts{&Breakdown::passes,   &Breakdown::passes,        &Breakdown::passes,
+                              &Breakdown::factors,  &Breakdown::factors_sent,  &Breakdown::gradients,
+                              &Breakdown::inverses, &Breakdown::inverses_sent, &Breakdown::update,
+                              &Breakdown::update};
+  return parts.*kParts.at(static_cast<std::size_t>(kind));
 }
 
 constexpr double kShortestSeconds = 1e-9;  // anything less is a rounding error between two steps

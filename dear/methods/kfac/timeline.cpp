@@ -6,24 +6,11 @@ namespace dear::methods::kfac {
 namespace {
 
 Activity activity_of(const Work& work) {
-  switch (work.kind) {
-    case WorkKind::forward:
-      return Activity::forward;
-    case WorkKind::backward:
-      return Activity::backward;
-    case WorkKind::precondition:
-    case WorkKind::update:
-      return Activity::update;
-    case WorkKind::commit:
-    case WorkKind::compute_factor:
-    case WorkKind::invert:
-      return Activity::other;
-    case WorkKind::reduce_factors:
-    case WorkKind::reduce_gradients:
-    case WorkKind::broadcast:
-      break;
-  }
-  return Activity::communication;
+  if (work.communicates()) return Activity::communication;
+  if (work.kind == WorkKind::forward) return Activity::forward;
+  if (work.kind == WorkKind::backward) return Activity::backward;
+  const bool updates = work.kind == WorkKind::precondition || work.kind == WorkKind::update;
+  return updates ? Activity::update : Activity::other;
 }
 
 }  // namespace

@@ -1,9 +1,5 @@
 #include <string>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/nearest.h"
 #include "dear/predict/tune/tuner.h"
 #include "dear/predict/tune/ways.h"
@@ -23,14 +19,6 @@ const std::vector<Method>& methods() {
   return kTable;
 }
 
-const Method& find_method(std::string_view name) {
-  std::vector<std::string_view> names;
-  for (const Method& method : methods()) {
-    if (method.name == name) return method;
-    names.push_back(method.name);
-  }
-  throw ConfigError(fmt::format("there is no method '{}' of tuning{} choose one of {}", name,
-                                did_you_mean(name, names, ":"), fmt::join(names, ", ")));
-}
+const Method& find_method(std::string_view name) { return find_named(methods(), name, "method of tuning"); }
 
 }  // namespace dear::tune

@@ -1,5 +1,6 @@
 #include "dear/schedule/codec/codec.h"
 
+#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -21,42 +22,30 @@ struct Row {
   std::unique_ptr<Codec> (*make)(KeptSegments kept, int rank);
 };
 
+template <class Kind, class Codec>
+std::unique_ptr<Kind> made(KeptSegments kept, [[maybe_unused]] int rank) {
+  if constexpr (std::is_constructible_v<Codec, KeptSegments, int>)
+    return std::make_unique<Codec>(std::move(kept), rank);
+  else
+    return std::make_unique<Codec>(std::move(kept));
+}
+template <DType dtype>
+std::unique_ptr<Reducible> made_half(KeptSegments kept, int /*rank*/) {
+  return std::make_unique<HalfPrecision>(dtype, kept);
+}
+
 constexpr Row<Reducible> kReducible[] = {
-    {Scheme::random_k,
-     [](KeptSegments kept, int) -> std::unique_ptr<Reducible> {
-       return std::make_unique<RandomK>(std::move(kept));
-     }},
-    {Scheme::random_block,
-     [](KeptSegments kept, int) -> std::unique_ptr<Reducible> {
-       return std::make_unique<RandomBlock>(std::move(kept));
-     }},
-    {Scheme::fp16,
-     [](KeptSegments kept, int) -> std::unique_ptr<Reducible> {
-       return std::make_unique<HalfPrecision>(DType::f16, kept);
-     }},
-    {Scheme::bf16,
-     [](KeptSegments kept, int) -> std::unique_ptr<Reducible> {
-       return std::make_unique<HalfPrecision>(DType::bf16, kept);
-     }},
+    {Scheme::random_k, made<Reducible, RandomK>},
+    {Scheme::random_block, made<Reducible, RandomBlock>},
+    {Scheme::fp16, made_half<DType::f16>},
+    {Scheme::bf16, made_half<DType::bf16>},
 };
 
 constexpr Row<Gatherable> kGatherable[] = {
-    {Scheme::random_k,
-     [](KeptSegments kept, int rank) -> std::unique_ptr<Gatherable> {
-       return std::make_unique<OwnRandomK>(std::move(kept), rank);
-     }},
-    {Scheme::random_block,
-     [](KeptSegments kept, int rank) -> std::unique_ptr<Gatherable> {
-       return std::make_unique<OwnRandomBlock>(std::move(kept), rank);
-     }},
-    {Scheme::top_k,
-     [](KeptSegments kept, int) -> std::unique_ptr<Gatherable> {
-       return std::make_unique<TopK>(std::move(kept));
-     }},
-    {Scheme::block_top_k,
-     [](KeptSegments kept, int) -> std::unique_ptr<Gatherable> {
-       return std::make_unique<BlockTopK>(std::move(kept));
-     }},
+    {Scheme::random_k, made<Gatherable, OwnRandomK>},
+    {Scheme::random_block, made<Gatherable, OwnRandomBlock>},
+    {Scheme::top_k, made<Gatherable, TopK>},
+    {Scheme::block_top_k, made<Gatherable, BlockTopK>},
 };
 
 template <class Codec, std::size_t kRows>

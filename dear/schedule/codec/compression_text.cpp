@@ -92,13 +92,6 @@ bool has_default(const OptionRow& row, Compression compression) {
       row.place(compression), row.place(defaults));
 }
 
-// "there is no scheme 'topk', did you mean top-k? choose one of ..."
-std::string no_such(std::string_view kind, std::string_view name,
-                    const std::vector<std::string_view>& names) {
-  return fmt::format("there is no {} '{}'{} choose one of {}", kind, name, did_you_mean(name, names),
-                     fmt::join(names, ", "));
-}
-
 std::string out_of_range(const OptionRow& row, std::string_view value) {
   return fmt::format("{} is '{}': it must be {}", row.name, value, row.range);
 }
@@ -165,11 +158,9 @@ void read_into(Compression& compression, const OptionRow& row, std::string_view 
 
 void read_scheme(Compression& compression, std::string_view text) {
   const auto [name, amount] = halves(text, ':');
-  const auto info = std::ranges::find(schemes(), name, &SchemeInfo::name);
-  if (info == schemes().end()) throw ConfigError(no_such("scheme", name, names_of(~0U)));
-  compression.scheme = info->scheme;
+  compression.scheme = find_named(schemes(), name, "scheme").scheme;
   if (!amount) return;
-  const OptionRow* const row = amount_of(info->scheme);
+  const OptionRow* const row = amount_of(compression.scheme);
   if (row == nullptr) throw ConfigError(fmt::format("{} has no ratio: leave ':{}' out", name, *amount));
   read_into(compression, *row, *amount);
 }

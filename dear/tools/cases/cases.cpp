@@ -5,10 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "dear/base/charts/bar_chart.h"
-#include "dear/base/vocabulary/counted.h"
 #include "dear/base/vocabulary/error.h"
-#include "dear/base/vocabulary/units.h"
 #include "dear/predict/sim/simulate.h"
 #include "dear/tools/cases/kfac_cases.h"
 
@@ -106,9 +103,7 @@ std::string plot(const std::vector<Case>& cases, const std::string& title) {
   for (const Case& one : cases) {
     if (one.scenario != current) {
       current = one.scenario;
-      panels.push_back({.title = fmt::format("{} on {}, {}", current->workload.name, current->cluster.name,
-                                             counted(static_cast<std::size_t>(one.times.ranks), "rank")),
-                        .bars = {}});
+      panels.push_back(panel_of(*current, one.times.ranks));
     }
     const sim::Evaluation& evaluation = one.evaluation;
     std::string label(one.policy->name);
@@ -121,12 +116,7 @@ std::string plot(const std::vector<Case>& cases, const std::string& title) {
          .mark = evaluation.bound_seconds,
          .half_width = evaluation.iteration.half_width_seconds});
   }
-  return charts::bar_chart(panels, {.title = title,
-                                    .first = "computation",
-                                    .second = "exposed communication",
-                                    .mark = "bound of the policy",
-                                    .interval = "interval of 95 % under jitter",
-                                    .format = format_seconds});
+  return chart_of(panels, title, "bound of the policy", "interval of 95 % under jitter");
 }
 
 Trace trace_of(const Case& one) {

@@ -8,11 +8,9 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "dear/base/charts/bar_chart.h"
 #include "dear/base/vocabulary/counted.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/nearest.h"
-#include "dear/base/vocabulary/units.h"
 #include "dear/methods/kfac/modelled.h"
 #include "dear/methods/kfac/timeline.h"
 #include "dear/predict/sim/simulate.h"
@@ -198,19 +196,13 @@ std::string plot(const std::vector<KfacCase>& cases, const std::string& title) {
   for (const KfacCase& one : cases) {
     if (one.on.scenario != current) {
       current = one.on.scenario;
-      panels.push_back({.title = fmt::format("{} on {}, {}", current->workload.name, current->cluster.name,
-                                             counted(static_cast<std::size_t>(one.on.costs.ranks), "rank")),
-                        .bars = {}});
+      panels.push_back(panel_of(*current, one.on.costs.ranks));
     }
     const double waiting = waiting_of(one.prediction.parts);
     panels.back().bars.push_back(
         {.label = one.strategy.name, .first = one.prediction.iteration_seconds - waiting, .second = waiting});
   }
-  return charts::bar_chart(panels, {.title = title,
-                                    .first = "computation",
-                                    .second = "exposed communication",
-                                    .mark = "",
-                                    .format = format_seconds});
+  return chart_of(panels, title);
 }
 
 Trace trace_of(const KfacCase& one) {

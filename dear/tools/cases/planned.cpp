@@ -6,8 +6,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "dear/base/charts/bar_chart.h"
-#include "dear/base/vocabulary/counted.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/units.h"
 #include "dear/tools/cases/kfac_cases.h"
@@ -140,11 +138,7 @@ std::string to_json(const std::vector<PlannedScenario>& planned) {
 std::string plot(const std::vector<PlannedScenario>& planned) {
   std::vector<charts::BarPanel> panels;
   for (const PlannedScenario& one : planned) {
-    const Scenario& scenario = *one.scenario;
-    panels.push_back(
-        {.title = fmt::format("{} on {}, {}", scenario.workload.name, scenario.cluster.name,
-                              counted(static_cast<std::size_t>(scenario.cluster.ranks()), "rank")),
-         .bars = {}});
+    panels.push_back(panel_of(*one.scenario, one.scenario->cluster.ranks()));
     for (const plan::Row& row : one.answer.rows) {
       const double exposed = row.evaluation.exposed_communication_seconds;
       panels.back().bars.push_back({.label = label_of(row, &row == &one.answer.rows[one.answer.best]),
@@ -153,11 +147,7 @@ std::string plot(const std::vector<PlannedScenario>& planned) {
                                     .mark = row.evaluation.bound_seconds});
     }
   }
-  return charts::bar_chart(panels, {.title = "Iteration times of each policy's best buckets, modelled",
-                                    .first = "computation",
-                                    .second = "exposed communication",
-                                    .mark = "bound of the policy",
-                                    .format = format_seconds});
+  return chart_of(panels, "Iteration times of each policy's best buckets, modelled", "bound of the policy");
 }
 
 ScheduleFile schedule_of(const PlannedScenario& planned) {

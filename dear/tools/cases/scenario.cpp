@@ -9,8 +9,11 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/vocabulary/counted.h"
 #include "dear/base/vocabulary/dtype.h"
 #include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/ids.h"
+#include "dear/base/vocabulary/units.h"
 #include "dear/platform/cluster/presets.h"
 #include "dear/workload/layers/checkpointing.h"
 #include "dear/workload/layers/workload_file.h"
@@ -168,6 +171,22 @@ std::vector<Scenario> scenarios(const ScenarioOptions& options) {
 
 Workload find_workload(const ModelName& model, const ModelOptions& options) {
   return adapted(job_of(model, options, Cluster{}), options).workload;
+}
+
+charts::BarPanel panel_of(const Scenario& scenario, int ranks) {
+  return {.title = fmt::format("{} on {}, {}", scenario.workload.name, scenario.cluster.name,
+                               counted(index_of(ranks), "rank")),
+          .bars = {}};
+}
+
+std::string chart_of(const std::vector<charts::BarPanel>& panels, const std::string& title,
+                     const std::string& mark, const std::string& interval) {
+  return charts::bar_chart(panels, {.title = title,
+                                    .first = "computation",
+                                    .second = "exposed communication",
+                                    .mark = mark,
+                                    .interval = interval,
+                                    .format = format_seconds});
 }
 
 }  // namespace dear::cases

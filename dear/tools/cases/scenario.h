@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "dear/base/charts/bar_chart.h"
 #include "dear/platform/cluster/cluster.h"
 #include "dear/workload/layers/workload.h"
 
@@ -59,5 +60,11 @@ std::vector<Scenario> scenarios(const ScenarioOptions& options);
 
 // The job of a model on no particular cluster. ConfigError as above.
 Workload find_workload(const ModelName& model, const ModelOptions& options = {});
+
+// A panel without bars for a job on so many ranks, and the chart of such panels: computation, and exposed
+// communication behind it. `mark` and `interval` say what these are where bars have them.
+charts::BarPanel panel_of(const Scenario& scenario, int ranks);
+std::string chart_of(const std::vector<charts::BarPanel>& panels, const std::string& title,
+                     const std::string& mark = "", const std::string& interval = "");
 
 }  // namespace dear::cases

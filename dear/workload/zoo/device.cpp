@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/nearest.h"
@@ -97,14 +96,6 @@ const std::vector<Device>& devices() {
   return kTable;
 }
 
-const Device& find_device(std::string_view name) {
-  std::vector<std::string_view> names;
-  for (const Device& device : devices()) {
-    if (device.name == name) return device;
-    names.push_back(device.name);
-  }
-  throw ConfigError(fmt::format("there is no device '{}'{} choose one of {}", name, did_you_mean(name, names),
-                                fmt::join(names, ", ")));
-}
+const Device& find_device(std::string_view name) { return find_named(devices(), name, "device"); }
 
 }  // namespace dear::zoo

@@ -1,9 +1,5 @@
 #include "dear/workload/zoo/models.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/nearest.h"
 #include "dear/workload/zoo/families.h"
 
@@ -229,14 +225,6 @@ const std::vector<Model>& models() {
   return kTable;
 }
 
-const Model& find_model(std::string_view name) {
-  std::vector<std::string_view> names;
-  for (const Model& model : models()) {
-    if (model.name == name) return model;
-    names.push_back(model.name);
-  }
-  throw ConfigError(fmt::format("there is no model '{}'{} choose one of {}", name, did_you_mean(name, names),
-                                fmt::join(names, ", ")));
-}
+const Model& find_model(std::string_view name) { return find_named(models(), name, "model"); }
 
 }  // namespace dear::zoo
