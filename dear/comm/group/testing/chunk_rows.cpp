@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <future>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -195,23 +197,20 @@ void exchange_rows(const Group& group, const std::function<void(int round)>& hoo
 }
 
 void lie_about_rows(const Group& group, int liar, int to, std::int64_t rows) {
-  const Group told = group.duplicate();
   Exchange exchange(group, {.chunks = 2, .room = 4, .width = 1});
   std::fill(exchange.sent.begin(), exchange.sent.end(), 1);
   const auto bytes = static_cast<std::size_t>(exchange.out.bytes());
   if (bytes > 0) std::memset(exchange.out.data(), static_cast<int>(kUntouched), bytes);
-  Pending pending;
-  if (group.rank() == liar) {
-    // The barrier ends only once the others know that this rank has issued both.
-    group.issue({},
-                [&](const CollectiveResult&) { exchange.sent[static_cast<std::size_t>(2 * to + 1)] = rows; });
-    pending = exchange.start(group);
-    told.barrier().wait();
-  } else {
-    told.barrier().wait();
-    group.barrier();
-    pending = exchange.start(group);
-  }
+  std::promise<void> issued;
+  group.issue({},
+              [&]() -> std::optional<Request> {
+                issued.get_future().wait();
+                if (group.rank() == liar) exchange.sent[static_cast<std::size_t>(2 * to + 1)] = rows;
+                return std::nullopt;
+              },
+              {});
+  const Pending pending = exchange.start(group);
+  issued.set_value();
   try {
     pending.wait();
     group.barrier().wait();  // who has nothing to do with it may hear of it only here
