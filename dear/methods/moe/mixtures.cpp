@@ -191,7 +191,6 @@ class Builder {
 
   ValueId mixture(ValueId x) {
     ++mixtures_;
-    const bool in_order = options_.gate == Gate::in_order;
     const std::int64_t moved = 2 * tokens_ * model_.choices * model_.width;
     const ValueId routing = value("routing", {tokens_}),
                   weight = value("gate weight", {model_.width, experts_});
@@ -202,7 +201,7 @@ class Builder {
          .role = Role::gate,
          .reads = {x, weight},
          .writes = {routing},
-         .cuts = in_order ? cuts_of_gate() : std::vector<Cut>{},
+         .cuts = options_.gate == Gate::in_order ? cuts_of_gate() : std::vector<Cut>{},
          .uncut_reason = "it ranks the tokens of the whole batch"},
         gate);
     remember("gate", gate);
@@ -267,10 +266,9 @@ class Builder {
   // The gradients of shared experts are a way of their own, from the end of the mixture to its beginning.
   void add_backward(const Backward& of) {
     block_ = "d " + blocks_[of.block].name;
-    const InstructionId from = of.aside ? aside_last_.value_or(last_) : last_;
-    std::vector<InstructionId> after{from};
-    const bool merges = of.name.ends_with(" norm 2") && aside_last_.has_value();
-    if (merges) after.push_back(*std::exchange(aside_last_, std::nullopt));
+    std::vector<InstructionId> after{of.aside ? aside_last_.value_or(last_) : last_};
+    if (aside_last_ && of.name.ends_with(" norm 2"))
+      after.push_back(*std::exchange(aside_last_, std::nullopt));
     if (!of.weight.empty()) {
       Instruction weight{.name = "dW " + of.name,
                          .kind = Kind::weight_gradient,
