@@ -113,7 +113,7 @@ void InstructionGraph::check_cuts(const Instruction& instruction) const {
   const auto fits = [&](const std::vector<Axis>& axes, const std::vector<ValueId>& of) {
     if (axes.size() != of.size()) return false;
     for (std::size_t i = 0; i < axes.size(); ++i)
-      if (axes[i] < kIrregular || axes[i] >= static_cast<int>(values_[of[i]].shape.size())) return false;
+      if (axes[i] < kIrregular || axes[i] >= std::ssize(values_[of[i]].shape)) return false;
     return true;
   };
   for (const Cut& cut : instruction.cuts)

@@ -126,8 +126,8 @@ TEST(TwoLanes, AgreeWithARecurrenceOnRandomGraphs) {
   std::mt19937 random(5);
   for (int trial = 0; trial < 300; ++trial) {
     Instructions instructions;
-    const int count = 1 + static_cast<int>(random() % 14);
-    for (InstructionId id = 0; id < static_cast<InstructionId>(count); ++id) {
+    const std::uint32_t count = 1 + random() % 14;
+    for (InstructionId id = 0; id < count; ++id) {
       std::vector<InstructionId> after;
       for (InstructionId before = 0; before < id; ++before)
         if (random() % 4 == 0) after.push_back(before);

@@ -48,6 +48,7 @@ const std::vector<MixtureModel>& mixture_models() {
        .expert_width = 1408,
        .shared_width = 2816,
        .choices = 6,
+       .fused_attention = true,
        .gated = true}};
   return kTable;
 }

@@ -54,7 +54,7 @@ class Builder {
     backward_.back().weight = moving(2 * tokens_ * model_.width);
     for (std::int64_t layer = 0; layer < model_.layers; ++layer) x = block(layer, x);
     block_ = "head";
-    begin_block(0);  // its weight is that of the embedding
+    begin_block(0);  // its parameters are with those of the embedding, whose weight it reads
     x = norm("norm", x);
     x = linear("logits", x, model_.width, model_.vocabulary);
     Instruction loss{.name = "head loss", .reads = {x}, .uncut_reason = "its mean is over the batch"};
@@ -91,6 +91,8 @@ class Builder {
     std::int64_t parameters = 0;
     InstructionId first = 0;               // its first instruction
     std::vector<InstructionId> weights{};  // gradients
+    std::int64_t expert_parameters = 0;    // of this rank's experts
+    std::vector<InstructionId> expert_weights{};
   };
 
   [[nodiscard]] std::int64_t batch() const {
@@ -148,7 +150,7 @@ class Builder {
     return y;
   }
   ValueId norm(const std::string& name, ValueId x) {
-    blocks_.back().parameters += 2 * model_.width;
+    (block_ == "head" ? blocks_.front() : blocks_.back()).parameters += 2 * model_.width;
     return along(name, {x}, model_.width, moving(2 * tokens_ * model_.width), {0, 1});
   }
   ValueId linear(const std::string& name, ValueId x, std::int64_t in, std::int64_t out) {
@@ -160,12 +162,9 @@ class Builder {
     backward_.back().weight = kernels;
     return y;
   }
-  ValueId activation(const std::string& name, ValueId x, std::int64_t width) {
-    return along(name, {x}, width, moving((model_.gated ? 3 : 2) * tokens_ * width), {0, 1});
-  }
   ValueId network(const std::string& name, ValueId x, std::int64_t inner) {
     ValueId y = linear(name + " up", x, model_.width, (model_.gated ? 2 : 1) * inner);
-    y = activation(name + " activation", y, inner);
+    y = along(name + " activation", {y}, inner, moving((model_.gated ? 3 : 2) * tokens_ * inner), {0, 1});
     return linear(name + " down", y, inner, model_.width);
   }
 
@@ -175,23 +174,23 @@ class Builder {
     const std::int64_t scores = batch_ * model_.heads * model_.length * model_.length;
     ValueId y = norm("norm 1", x);
     y = linear("qkv", y, model_.width, 3 * model_.width);
-    const Kernels attention{{.kind = zoo::Kind::matmul,
-                             .flops = 4 * real(scores) * real(model_.width / model_.heads),
-                             .moved = real(2 * scores + 4 * tokens_ * model_.width)},
-                            moving(2 * scores).front()};
+    Kernels attention{
+        {.kind = zoo::Kind::matmul,
+         .flops = 4 * real(scores) * real(model_.width / model_.heads),
+         .moved = real((model_.fused_attention ? 0 : 2 * scores) + 4 * tokens_ * model_.width)}};
+    if (!model_.fused_attention) attention.push_back(moving(2 * scores).front());
     y = along("attention", {y}, model_.width, attention, {0});
     y = linear("projection", y, model_.width, model_.width);
     x = along("add 1", {x, y}, model_.width, moving(3 * tokens_ * model_.width), {0, 1});
     y = norm("norm 2", x);
-    const bool mixture =
+    const bool is_mixture =
         layer >= model_.first_mixture && (layer - model_.first_mixture) % model_.mixture_every == 0;
-    y = mixture ? this->mixture(y) : network("network", y, model_.inner_width);
+    y = is_mixture ? mixture(y) : network("network", y, model_.inner_width);
     return along("add 2", {x, y}, model_.width, moving(3 * tokens_ * model_.width), {0, 1});
   }
 
   ValueId mixture(ValueId x) {
     ++mixtures_;
-    const bool in_order = options_.gate == Gate::in_order;
     const std::int64_t moved = 2 * tokens_ * model_.choices * model_.width;
     const ValueId routing = value("routing", {tokens_}),
                   weight = value("gate weight", {model_.width, experts_});
@@ -202,7 +201,7 @@ class Builder {
          .role = Role::gate,
          .reads = {x, weight},
          .writes = {routing},
-         .cuts = in_order ? cuts_of_gate() : std::vector<Cut>{},
+         .cuts = options_.gate == Gate::in_order ? cuts_of_gate() : std::vector<Cut>{},
          .uncut_reason = "it ranks the tokens of the whole batch"},
         gate);
     remember("gate", gate);
@@ -217,6 +216,7 @@ class Builder {
     remember("dispatch", moving(moved), Role::combine);
     ValueId y = exchange("all-to-all 1", sent);
     const std::int64_t inner = model_.expert_width;
+    blocks_.back().expert_parameters = own_experts_ * (model_.gated ? 3 : 2) * inner * model_.width;
     y = experts("experts up", y, (model_.gated ? 2 : 1) * inner,
                 product(rows_, model_.width, (model_.gated ? 2 : 1) * inner, own_experts_), true);
     y = experts("experts activation", y, inner, moving((model_.gated ? 3 : 2) * rows_ * inner), false);
@@ -266,10 +266,9 @@ class Builder {
   // The gradients of shared experts are a way of their own, from the end of the mixture to its beginning.
   void add_backward(const Backward& of) {
     block_ = "d " + blocks_[of.block].name;
-    const InstructionId from = of.aside ? aside_last_.value_or(last_) : last_;
-    std::vector<InstructionId> after{from};
-    const bool merges = of.name.ends_with(" norm 2") && aside_last_.has_value();
-    if (merges) after.push_back(*std::exchange(aside_last_, std::nullopt));
+    std::vector<InstructionId> after{of.aside ? aside_last_.value_or(last_) : last_};
+    if (aside_last_ && of.name.ends_with(" norm 2"))
+      after.push_back(*std::exchange(aside_last_, std::nullopt));
     if (!of.weight.empty()) {
       Instruction weight{.name = "dW " + of.name,
                          .kind = Kind::weight_gradient,
@@ -279,6 +278,7 @@ class Builder {
       if (of.of_buffer) {
         weight.reads = {*buffer_};
         weight.cuts = cuts_of_buffer(0, 0);
+        blocks_[of.block].expert_weights.push_back(size());
       } else {
         blocks_[of.block].weights.push_back(size());
       }
@@ -314,7 +314,7 @@ class Builder {
     auto& embedding = blocks_.front().weights;                 // which the head's weight is
     embedding.insert(embedding.end(), blocks_.back().weights.begin(), blocks_.back().weights.end());
     for (std::size_t at = 0; at < blocks_.size(); ++at)
-      if (blocks_[at].parameters > 0 && !blocks_[at].weights.empty() && at + 1 < blocks_.size())
+      if (blocks_[at].parameters > 0)
         ready.emplace_back(*std::max_element(blocks_[at].weights.begin(), blocks_[at].weights.end()), at);
     std::sort(ready.begin(), ready.end());
     // The list is rebuilt with reductions in it, since the order of a graph is that of its list.
@@ -337,15 +337,23 @@ class Builder {
         listed.push_back(std::move(reduce));
       }
     }
-    for (std::size_t at = 0; at + 1 < blocks_.size(); ++at) {
-      const Block& block = blocks_[at];
+    const auto add_update = [&](const std::string& name, double parameters,
+                                std::vector<InstructionId> after) {
+      listed.push_back({.name = "update " + name,
+                        .kind = Kind::update,
+                        .seconds = update_seconds(parameters),
+                        .after = std::move(after),
+                        .pass = Pass::update});
+    };
+    for (std::size_t at = 0; at < blocks_.size(); ++at) {
+      Block& block = blocks_[at];
+      for (InstructionId& weight : block.expert_weights) weight = moved[weight];
+      if (block.expert_parameters > 0)
+        add_update(block.name + " experts", real(block.expert_parameters), std::move(block.expert_weights));
       if (block.parameters == 0) continue;
       const auto update = static_cast<InstructionId>(listed.size());
-      listed.push_back({.name = "update " + block.name,
-                        .kind = Kind::update,
-                        .seconds = update_seconds(block),
-                        .after = {reduction[at]},
-                        .pass = Pass::update});
+      const double shard = real(block.parameters * own_experts_) / real(experts_);
+      add_update(block.name, shard, {reduction[at]});
       listed.push_back({.name = "all-gather " + block.name,
                         .kind = Kind::all_gather,
                         .seconds = dense_.seconds(Collective::all_gather, bytes_of(block)),
@@ -358,11 +366,10 @@ class Builder {
   [[nodiscard]] std::int64_t bytes_of(const Block& block) const {
     return block.parameters * size_of(options_.dtype);
   }
-  // Gradient, parameter and momentum are read, the latter two written, of this rank's shard.
-  [[nodiscard]] double update_seconds(const Block& block) const {
-    return zoo::transfer_seconds(device_, 5.0 * real(block.parameters) * size_of(DType::f32) / ranks());
+  // Gradient, parameter and momentum are read, the latter two written, in fp32.
+  [[nodiscard]] double update_seconds(double parameters) const {
+    return zoo::transfer_seconds(device_, 5 * parameters * size_of(DType::f32));
   }
-  [[nodiscard]] double ranks() const { return real(experts_ / own_experts_); }
 
   const MixtureModel& model_;
   const zoo::Device& device_;

@@ -29,6 +29,7 @@ struct MixtureModel {
   std::int64_t expert_width = 0;  // inner width of an expert
   std::int64_t shared_width = 0;  // inner width of the experts that see every token; 0: none
   int choices = 1;                // experts of a token
+  bool fused_attention = false;   // one kernel that writes no scores
   bool gated = false;             // silu(a) * b in place of gelu(a), in dense networks and experts
   std::vector<std::pair<std::string_view, std::int64_t>> batches{};  // sequences on a rank, by device
 };
@@ -51,9 +52,9 @@ struct MixtureOptions {
 // One rank's iteration as autograd runs it, before any pass: the gradient of a weight before that of the
 // input of the same operator, shared experts after the others. Dense gradients are reduce-scattered block by
 // block as they come; each block's parameters are updated and gathered at the end, and the next forward of
-// the block waits for that. Experts' gradients stay where they are. A part of an operator moves its part of
-// the activations and all weights, after a launch of its own; a part of an all-to-all has its part of the
-// bytes.
+// the block waits for that. Experts' gradients stay where they are, and each rank updates its own experts. A
+// part of an operator moves its part of the activations and all weights, after a launch of its own; a part of
+// an all-to-all has its part of the bytes.
 struct MixtureJob {
   InstructionGraph graph;
   PartSeconds part_seconds;
