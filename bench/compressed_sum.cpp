@@ -24,10 +24,10 @@
 #include "dear/base/vocabulary/digest.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/backends/init.h"
+#include "dear/comm/buckets/encoded_bucket.h"
+#include "dear/comm/buckets/layout.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/schedule/policies/encoding.h"
-#include "dear/train/buckets/encoded_bucket.h"
-#include "dear/train/buckets/layout.h"
 
 namespace dear {
 namespace {

@@ -35,16 +35,16 @@ class Room(typing.NamedTuple):
 
 PLAN = {
     "tools": Room(0, 0, 12, "what is started: the command dear, its launcher, replays and benchmarks"),
-    "train": Room(1, 0, 12, "live training on libtorch: buckets, optimisers, the engine, DataParallel"),
+    "train": Room(1, 0, 12, "live training on libtorch: optimisers, streams, the engine, DataParallel"),
     "methods": Room(2, 0, 6, "what a related system plans"),
-    "comm": Room(2, 6, 12, "groups of ranks, and what carries bytes"),
+    "comm": Room(2, 6, 12, "groups of ranks, what carries bytes, and buckets on both"),
     "predict": Room(3, 0, 6, "virtual time: simulate, plan, tune"),
-    "schedule": Room(4, 0, 6, "steps, lanes, edges; who drives them"),
+    "schedule": Room(4, 0, 12, "steps, lanes, edges; who drives them"),
     "workload": Room(5, 0, 4, "layers, tensors, their times"),
     "platform": Room(5, 4, 12, "clusters, collectives as data, what they cost"),
     "base": Room(6, 0, 12, "words, processes and files; no idea of training"),
 }
-LAST_ROW_OF = {"comm": 4}  # rooms that are more than one row high
+LAST_ROW_OF = {"comm": 3}  # rooms that are more than one row high
 
 
 class Call(typing.NamedTuple):
@@ -60,7 +60,7 @@ WAY = (
     Call("BackwardPasses::gradient_arrived", "train/data_parallel", "program", "a hook of autograd calls it"),
     Call("Conductor::backward_done", "schedule/conductor", "program", "the layer has all its gradients"),
     Call("Frontier::complete", "schedule/graph", "program", "says what may start now"),
-    Call("BucketWire::start", "train/buckets", "program", "makes a request for the bucket"),
+    Call("BucketWire::start", "comm/buckets", "program", "makes a request for the bucket"),
     Call("Group::issue", "comm/group", "program", "queues it"),
     Call("Backend::run", "comm/group", "group", "ranks meet; each reduces its shard"),
     Call("Conductor::ended", "schedule/conductor", "group", "the reduction is done", (9,)),

@@ -8,13 +8,13 @@
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/error.h"
+#include "dear/comm/buckets/bucket_wire.h"
+#include "dear/comm/buckets/layout.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/platform/cluster/network.h"
 #include "dear/platform/cost/collective_times.h"
 #include "dear/predict/sim/simulate.h"
 #include "dear/tools/replay/real_time.h"
-#include "dear/train/buckets/bucket_wire.h"
-#include "dear/train/buckets/layout.h"
 
 namespace dear {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/agreement/control_plane.h"
+#include "dear/comm/buckets/measured_link.h"
 #include "dear/schedule/policies/policy.h"
-#include "dear/train/buckets/measured_link.h"
 #include "dear/train/engine/model_schedule.h"
 #include "dear/train/streams/collective_times.h"
 

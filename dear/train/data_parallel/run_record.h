@@ -9,8 +9,8 @@
 
 #include "dear/base/trace/trace.h"
 #include "dear/base/vocabulary/say.h"
+#include "dear/comm/buckets/sparse_gradients.h"
 #include "dear/train/autograd/layer_clock.h"
-#include "dear/train/buckets/sparse_gradients.h"
 #include "dear/train/data_parallel/data_parallel.h"
 #include "dear/train/engine/engine.h"
 #include "dear/workload/layers/workload.h"

@@ -5,9 +5,9 @@
 
 #include <torch/types.h>
 
+#include "dear/comm/buckets/bucket_wire.h"
+#include "dear/comm/buckets/layout.h"
 #include "dear/comm/group/group.h"
-#include "dear/train/buckets/bucket_wire.h"
-#include "dear/train/buckets/layout.h"
 #include "dear/train/optim/sharded_optimizer.h"
 
 namespace dear::train {

@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/error.h"
+#include "dear/comm/buckets/whole_tensors.h"
 #include "dear/train/autograd/operator_observer.h"
-#include "dear/train/buckets/whole_tensors.h"
 #include "dear/train/optim/norm_exchange.h"
 
 namespace dear::train {

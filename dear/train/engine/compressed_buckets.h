@@ -5,10 +5,10 @@
 #include <optional>
 #include <vector>
 
+#include "dear/comm/buckets/encoded_bucket.h"
 #include "dear/comm/group/group.h"
 #include "dear/schedule/codec/compression.h"
 #include "dear/schedule/policies/step.h"
-#include "dear/train/buckets/encoded_bucket.h"
 #include "dear/train/engine/parameters_in_buckets.h"
 #include "dear/train/streams/host_copy.h"
 

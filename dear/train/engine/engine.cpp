@@ -8,10 +8,10 @@
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/digest.h"
+#include "dear/comm/buckets/whole_tensors.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/schedule/policies/compressed.h"
 #include "dear/train/autograd/operator_observer.h"
-#include "dear/train/buckets/whole_tensors.h"
 #include "dear/train/engine/model_schedule.h"
 #include "dear/train/engine/sparse_buckets.h"
 

@@ -5,11 +5,11 @@
 #include <optional>
 #include <vector>
 
+#include "dear/comm/buckets/bucket_wire.h"
 #include "dear/comm/group/group.h"
 #include "dear/schedule/conductor/conductor.h"
 #include "dear/schedule/fusion/grouping.h"
 #include "dear/schedule/policies/schedule.h"
-#include "dear/train/buckets/bucket_wire.h"
 #include "dear/train/engine/bucket_updates.h"
 #include "dear/train/engine/compressed_buckets.h"
 #include "dear/train/engine/engine_options.h"

@@ -22,7 +22,7 @@ class StreamCollectives;  // train/streams/stream_collectives.h
 }
 
 namespace dear::buckets {
-class SparseGradients;  // train/buckets/sparse_gradients.h
+class SparseGradients;  // comm/buckets/sparse_gradients.h
 }
 
 namespace dear::train {

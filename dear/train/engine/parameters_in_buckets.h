@@ -9,8 +9,8 @@
 
 #include <torch/types.h>
 
+#include "dear/comm/buckets/layout.h"
 #include "dear/comm/group/group.h"
-#include "dear/train/buckets/layout.h"
 #include "dear/train/engine/bucket_storage.h"
 #include "dear/train/metrics/bucket_hooks.h"
 #include "dear/train/model/model_scan.h"

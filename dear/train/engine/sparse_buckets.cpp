@@ -1,7 +1,7 @@
 #include "dear/train/engine/sparse_buckets.h"
 
+#include "dear/comm/buckets/sparse_gradients.h"
 #include "dear/schedule/fusion/set_apart.h"
-#include "dear/train/buckets/sparse_gradients.h"
 #include "dear/train/engine/bucket_storage.h"
 #include "dear/train/model/model_scan.h"
 #include "dear/train/streams/host_copy.h"

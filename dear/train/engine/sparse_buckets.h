@@ -4,9 +4,9 @@
 #include <memory>
 #include <vector>
 
+#include "dear/comm/buckets/sparse_bucket.h"
 #include "dear/comm/group/group.h"
 #include "dear/schedule/fusion/grouping.h"
-#include "dear/train/buckets/sparse_bucket.h"
 #include "dear/train/engine/engine_options.h"
 
 namespace dear::train {

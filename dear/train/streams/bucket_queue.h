@@ -5,7 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "dear/train/buckets/on_device.h"
+#include "dear/comm/buckets/on_device.h"
 #include "dear/train/streams/bucket_streams.h"
 #include "dear/train/streams/stream_collectives.h"
 

@@ -9,7 +9,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
-#include "dear/train/buckets/on_device.h"
+#include "dear/comm/buckets/on_device.h"
 #include "dear/train/streams/bucket_streams.h"
 
 namespace dear::streams {

@@ -1,11 +1,11 @@
-#include "dear/train/buckets/bucket_wire.h"
+#include "dear/comm/buckets/bucket_wire.h"
 
 #include <algorithm>
 #include <utility>
 #include <variant>
 
 #include "dear/base/vocabulary/error.h"
-#include "dear/train/buckets/layout.h"
+#include "dear/comm/buckets/layout.h"
 
 namespace dear::buckets {
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "dear/train/buckets/bucket_codec.h"
+#include "dear/comm/buckets/bucket_codec.h"
 
 // Payloads that each rank chooses by itself: one part, gathered on all ranks and added up in their order.
 namespace dear::buckets {

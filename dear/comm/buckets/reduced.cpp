@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "dear/train/buckets/bucket_codec.h"
+#include "dear/comm/buckets/bucket_codec.h"
 
 // Payloads that add up: one part, averaged as a dense bucket is.
 namespace dear::buckets {

@@ -6,10 +6,10 @@
 #include <optional>
 #include <vector>
 
+#include "dear/comm/buckets/bucket_codec.h"
 #include "dear/comm/group/group.h"
 #include "dear/schedule/codec/compression.h"
 #include "dear/schedule/codec/feedback.h"
-#include "dear/train/buckets/bucket_codec.h"
 
 namespace dear::buckets {
 

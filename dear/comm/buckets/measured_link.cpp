@@ -1,4 +1,4 @@
-#include "dear/train/buckets/measured_link.h"
+#include "dear/comm/buckets/measured_link.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "dear/train/buckets/encoded_bucket.h"
+#include "dear/comm/buckets/encoded_bucket.h"
 
 #include <algorithm>
 #include <utility>

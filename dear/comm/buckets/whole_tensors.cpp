@@ -1,4 +1,4 @@
-#include "dear/train/buckets/whole_tensors.h"
+#include "dear/comm/buckets/whole_tensors.h"
 
 #include <algorithm>
 #include <optional>

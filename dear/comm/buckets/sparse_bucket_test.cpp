@@ -1,6 +1,6 @@
 // A bucket that is reduced as rows ends as the dense reduction leaves it, to the bit.
 
-#include "dear/train/buckets/sparse_bucket.h"
+#include "dear/comm/buckets/sparse_bucket.h"
 
 #include <cstring>
 #include <future>
@@ -10,9 +10,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "dear/comm/buckets/bucket_wire.h"
+#include "dear/comm/buckets/layout.h"
 #include "dear/comm/shm/testing/shm_threads.h"
-#include "dear/train/buckets/bucket_wire.h"
-#include "dear/train/buckets/layout.h"
 
 namespace dear::buckets::sparse_bucket_test {
 namespace {

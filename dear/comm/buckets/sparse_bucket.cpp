@@ -1,4 +1,4 @@
-#include "dear/train/buckets/sparse_bucket.h"
+#include "dear/comm/buckets/sparse_bucket.h"
 
 #include <algorithm>
 #include <cstring>

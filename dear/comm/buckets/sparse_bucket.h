@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "dear/base/vocabulary/range.h"
+#include "dear/comm/buckets/on_device.h"
 #include "dear/comm/group/group.h"
-#include "dear/train/buckets/on_device.h"
 
 namespace dear::buckets {
 

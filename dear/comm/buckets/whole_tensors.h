@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "dear/comm/buckets/layout.h"
 #include "dear/schedule/fusion/grouping.h"
-#include "dear/train/buckets/layout.h"
 #include "dear/workload/layers/workload.h"
 
 namespace dear::buckets {

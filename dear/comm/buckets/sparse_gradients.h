@@ -7,7 +7,7 @@
 #include <string>
 
 #include "dear/base/vocabulary/say.h"
-#include "dear/train/buckets/sparse_bucket.h"
+#include "dear/comm/buckets/sparse_bucket.h"
 
 namespace dear::buckets {
 

@@ -1,6 +1,6 @@
 // Where tensors lie that one rank updates whole.
 
-#include "dear/train/buckets/whole_tensors.h"
+#include "dear/comm/buckets/whole_tensors.h"
 
 #include <algorithm>
 #include <random>

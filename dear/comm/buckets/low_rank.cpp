@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "dear/base/vocabulary/error.h"
-#include "dear/train/buckets/bucket_codec.h"
+#include "dear/comm/buckets/bucket_codec.h"
 
 // Two factors of each matrix: part 0 the left ones, part 1 the right ones, which are made of the mean of the
 // left.

@@ -4,9 +4,9 @@
 #include <optional>
 #include <vector>
 
+#include "dear/comm/buckets/bucket_codec.h"
 #include "dear/schedule/codec/key_index.h"
 #include "dear/schedule/codec/sketch.h"
-#include "dear/train/buckets/bucket_codec.h"
 
 // Sparse gradients: part 0 is the index of keys that are not zero on some rank, part 1 their values, which
 // add up as dense gradients do ([Note: values by key]).

@@ -1,4 +1,4 @@
-#include "dear/train/buckets/bucket_wire.h"
+#include "dear/comm/buckets/bucket_wire.h"
 
 #include <array>
 #include <future>

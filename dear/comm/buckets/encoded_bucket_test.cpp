@@ -1,4 +1,4 @@
-#include "dear/train/buckets/encoded_bucket.h"
+#include "dear/comm/buckets/encoded_bucket.h"
 
 #include <algorithm>
 #include <atomic>
@@ -12,9 +12,9 @@
 
 #include "dear/base/os/testing/rounds.h"
 #include "dear/base/vocabulary/error.h"
+#include "dear/comm/buckets/layout.h"
 #include "dear/comm/channels/testing/thread_channels.h"
 #include "dear/comm/message_programs/program_backend.h"
-#include "dear/train/buckets/layout.h"
 
 namespace dear::buckets::encoded_bucket_test {
 namespace {

@@ -1,8 +1,8 @@
-#include "dear/train/buckets/bucket_codec.h"
+#include "dear/comm/buckets/bucket_codec.h"
 
 #include <cstring>
 
-#include "dear/train/buckets/layout.h"
+#include "dear/comm/buckets/layout.h"
 
 namespace dear::buckets {
 

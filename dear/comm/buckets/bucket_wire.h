@@ -6,13 +6,13 @@
 #include <set>
 #include <vector>
 
+#include "dear/comm/buckets/encoded_bucket.h"
+#include "dear/comm/buckets/on_device.h"
+#include "dear/comm/buckets/sparse_bucket.h"
 #include "dear/comm/group/group.h"
 #include "dear/schedule/conductor/drive.h"
 #include "dear/schedule/conductor/serial_lane.h"
 #include "dear/schedule/policies/schedule.h"
-#include "dear/train/buckets/encoded_bucket.h"
-#include "dear/train/buckets/on_device.h"
-#include "dear/train/buckets/sparse_bucket.h"
 
 namespace dear::buckets {
 

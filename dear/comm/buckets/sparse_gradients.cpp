@@ -1,4 +1,4 @@
-#include "dear/train/buckets/sparse_gradients.h"
+#include "dear/comm/buckets/sparse_gradients.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "dear/train/buckets/layout.h"
+#include "dear/comm/buckets/layout.h"
 
 #include <algorithm>
 #include <utility>
