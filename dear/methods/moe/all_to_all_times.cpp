@@ -28,7 +28,7 @@ AllToAllTimes::AllToAllTimes(std::vector<std::pair<std::int64_t, double>> points
 
 AllToAllTimes AllToAllTimes::on(const Cluster& cluster) {
   const fabric::Topology topology(cluster);
-  const algorithm::Program program = algorithm::pairwise_all_to_all(cluster.ranks());
+  const algorithm::Program program = algorithm::pairwise_all_to_all(cluster.ranks(), 1);
   std::vector<std::pair<std::int64_t, double>> points;
   for (std::int64_t bytes = kKiB; bytes <= 256 * kMiB; bytes *= 2)
     points.emplace_back(bytes, fabric::play(program, topology, static_cast<double>(bytes)).seconds);
