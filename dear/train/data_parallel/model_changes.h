@@ -15,7 +15,7 @@ class ModelChanges {
  public:
   explicit ModelChanges(Trainer& own) : own_(own) {}
 
-  // Of the model as it is, where something can say.
+  // `source` returns the model as it is now; an empty one says that nothing can.
   void set_source(std::function<Model()> source) { source_ = std::move(source); }
   void rebuild(const Model& model);
   // Trains what the program has frozen, unfrozen or given to the optimiser since.

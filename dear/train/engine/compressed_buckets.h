@@ -51,7 +51,7 @@ class CompressedBuckets {
     std::unique_ptr<streams::FlatHostCopy> gradients{};
     std::unique_ptr<streams::FlatHostCopy> parameters{};  // where the compression reads them
   };
-  // Of a vector on the device, in memory of the group, which `view` becomes.
+  // Makes the copy of a vector on the device in memory of the group, which `view` becomes.
   [[nodiscard]] std::unique_ptr<streams::FlatHostCopy> copy_to_host(const torch::Tensor& vector, View& view);
   [[nodiscard]] bool travels_encoded(std::size_t parameter) const;
 

@@ -115,7 +115,7 @@ void EngineState::replace(const Outlines& outlines, const Values& values) {
     const auto all = comm::all_gather_values(engine_.group(), std::uint8_t{has_own(outlines, values)});
     travel = std::find(all.begin(), all.end(), 0) != all.end();
   }
-  // The same memory for all buckets: between vectors that stay, memory of each would leave holes.
+  // All buckets have the same memory in turn: between vectors that stay, memory of each would leave holes.
   std::map<std::string, torch::Tensor> rooms;
   for (BucketId id = 0; id < engine_.model().buckets().size(); ++id) {
     const buckets::BucketLayout& layout = engine_.model().buckets()[id].layout();

@@ -13,7 +13,7 @@
 
 namespace dear::train {
 
-// A model as a schedule sees it: layers and tensors in the order of their use, without times. `order`:
+// Returns a model as a schedule sees it: layers and tensors in the order of their use, without times. `order`:
 // indices into `parameters` by first use; `layer_of[i]`: the layer of parameters[i], numbered in forward
 // order.
 Workload workload_of(const std::vector<TrainedParameter>& parameters, const std::vector<std::size_t>& order,
@@ -21,10 +21,10 @@ Workload workload_of(const std::vector<TrainedParameter>& parameters, const std:
 // Adds the times of a profile, of as many layers.
 void add_times(const EngineProfile& profile, Workload& workload);
 
-// Of each tensor, the rows of the matrix that it is: its first dimension; 1 for a vector.
+// Returns the rows of the matrix that each tensor is: its first dimension; 1 for a vector.
 std::vector<std::int64_t> rows_of_tensors(const std::vector<TrainedParameter>& parameters,
                                           const std::vector<std::size_t>& order);
-// The schedule of a grouping under these options, the same on every rank where they are.
+// Makes the schedule of a grouping under these options, the same on every rank where they are.
 Schedule make_training_schedule(const Workload& workload, const Grouping& grouping,
                                 const EngineOptions& options, const std::vector<std::int64_t>& rows,
                                 int ranks);

@@ -86,7 +86,8 @@ class ParametersInBuckets {
   // Says which gradients of a bucket on this rank are not finite: which elements of which tensor are NaN or
   // infinite, in words; "" where none are.
   [[nodiscard]] std::string nonfinite_gradients(BucketId bucket) const;
-  // Likewise of the parameters in these elements of a bucket, and of a parameter wherever it lies.
+  // They say likewise what is not finite of the parameters in these elements of a bucket, and of a parameter
+  // wherever it lies.
   [[nodiscard]] std::string nonfinite_parameters(BucketId bucket, const Range& elements) const;
   [[nodiscard]] std::string nonfinite_parameter(std::size_t parameter) const;
 

@@ -18,7 +18,7 @@ namespace dear::streams {
 // own, so that they wait for no collective.
 class FlatHostCopy : public buckets::HostCopy {
  public:
-  // Of all of `vector`, 1-D; `copy` has as many elements of its type. `streams` outlives this.
+  // It copies all of `vector`, which is 1-D; `copy` has as many elements of its type. `streams` outlives this.
   FlatHostCopy(at::Tensor vector, const View& copy, BucketStreams& streams);
   void follow() override;
   void take() override;
