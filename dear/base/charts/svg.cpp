@@ -1,5 +1,7 @@
 #include "dear/base/charts/svg.h"
 
+#include <array>
+
 #include <fmt/format.h>
 
 namespace dear::charts {
@@ -65,23 +67,11 @@ std::string dark_style() {
 
 // Tells what is drawn, in white, on each square of 6 points of an area.
 std::string_view strokes_of(Pattern pattern) {
-  switch (pattern) {
-    case Pattern::rising:
-      return "M-1,1 L1,-1 M-1,7 L7,-1 M5,7 L7,5";
-    case Pattern::falling:
-      return "M-1,-1 L7,7 M-1,5 L1,7 M5,-1 L7,1";
-    case Pattern::dotted:
-      return "M2,3 L4,3";
-    case Pattern::crossed:
-      return "M-1,-1 L7,7 M-1,7 L7,-1";
-    case Pattern::upright:
-      return "M3,0 L3,6";
-    case Pattern::level:
-      return "M0,3 L6,3";
-    case Pattern::solid:
-      break;
-  }
-  return "";
+  constexpr std::array<std::string_view, 7> kNames{
+      "",          "M-1,1 L1,-1 M-1,7 L7,-1 M5,7 L7,5", "M-1,-1 L7,7 M-1,5 L1,7 M5,-1 L7,1",
+      "M2,3 L4,3", "M-1,-1 L7,7 M-1,7 L7,-1",           "M3,0 L3,6",
+      "M0,3 L6,3"};
+  return kNames.at(static_cast<std::size_t>(pattern));
 }
 
 }  // namespace

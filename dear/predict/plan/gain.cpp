@@ -1,6 +1,7 @@
 #include "dear/predict/plan/gain.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace dear::plan {
@@ -16,17 +17,9 @@ std::vector<Gain::Part> Gain::parts() const {
 }
 
 std::string_view name_of(Gain::Cause cause) {
-  switch (cause) {
-    case Gain::Cause::schedule:
-      return "its schedule";
-    case Gain::Cause::sharding:
-      return "sharding the update";
-    case Gain::Cause::collectives:
-      return "what its collectives take";
-    case Gain::Cause::fusion:
-      break;
-  }
-  return "its buckets";
+  constexpr std::array<std::string_view, 4> kNames{"its schedule", "sharding the update",
+                                                   "what its collectives take", "its buckets"};
+  return kNames.at(static_cast<std::size_t>(cause));
 }
 
 Gain gain_over(const Contender& one, const Contender& other, const Workload& workload, const Cluster& cluster,

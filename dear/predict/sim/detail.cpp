@@ -1,8 +1,5 @@
+#include <algorithm>
 #include <array>
-#include <vector>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/nearest.h"
@@ -11,31 +8,16 @@
 namespace dear::sim {
 namespace {
 
-constexpr std::array kDetails{Detail::closed_form, Detail::flows, Detail::blocks};
+constexpr std::array<std::string_view, 3> kNames{"closed-form", "flows", "blocks"};
 
 }  // namespace
 
-std::string name_of(Detail detail) {
-  switch (detail) {
-    case Detail::closed_form:
-      return "closed-form";
-    case Detail::flows:
-      return "flows";
-    case Detail::blocks:
-      break;
-  }
-  return "blocks";
-}
+std::string name_of(Detail detail) { return std::string(kNames.at(static_cast<std::size_t>(detail))); }
 
 Detail parse_detail(std::string_view text) {
-  std::vector<std::string> names;
-  for (const Detail detail : kDetails) {
-    if (name_of(detail) == text) return detail;
-    names.push_back(name_of(detail));
-  }
-  throw ConfigError(fmt::format("there is no detail '{}'{} choose one of {}", text,
-                                did_you_mean(text, {names.begin(), names.end()}, ":"),
-                                fmt::join(names, ", ")));
+  const auto* const found = std::find(kNames.begin(), kNames.end(), text);
+  if (found == kNames.end()) throw ConfigError(no_such("detail", text, {kNames.begin(), kNames.end()}));
+  return static_cast<Detail>(found - kNames.begin());
 }
 
 }  // namespace dear::sim

@@ -1,6 +1,7 @@
 #include "dear/predict/tune/session.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -20,33 +21,13 @@ constexpr std::int64_t kMostRest = 1 << 14;
 }  // namespace
 
 std::string_view name_of(State state) {
-  switch (state) {
-    case State::baseline:
-      return "baseline";
-    case State::trials:
-      return "trials";
-    case State::comparing:
-      return "comparing";
-    case State::converged:
-      return "converged";
-    case State::drifted:
-      break;
-  }
-  return "drifted";
+  constexpr std::array<std::string_view, 5> kNames{"baseline", "trials", "comparing", "converged", "drifted"};
+  return kNames.at(static_cast<std::size_t>(state));
 }
 
 std::string_view name_of(TrialResult result) {
-  switch (result) {
-    case TrialResult::measured:
-      return "measured";
-    case TrialResult::hopeless:
-      return "hopeless";
-    case TrialResult::budget:
-      return "budget";
-    case TrialResult::compared:
-      break;
-  }
-  return "compared";
+  constexpr std::array<std::string_view, 4> kNames{"measured", "hopeless", "budget", "compared"};
+  return kNames.at(static_cast<std::size_t>(result));
 }
 
 Session::Session(Candidates candidates, std::size_t start, SessionOptions options)

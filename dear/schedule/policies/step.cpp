@@ -1,5 +1,6 @@
 #include "dear/schedule/policies/step.h"
 
+#include <array>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -8,33 +9,14 @@ namespace dear {
 namespace {
 
 std::string_view name_of(Payload payload) {
-  switch (payload) {
-    case Payload::gradients:
-      return "gradients";
-    case Payload::parameters:
-      return "parameters";
-    case Payload::parameters_again:
-      return "parameters again";
-    case Payload::encoded:
-      return "encoded part";
-    case Payload::decision:
-      return "decision";
-    case Payload::buffers:
-      break;
-  }
-  return "buffers";
+  constexpr std::array<std::string_view, 6> kNames{"gradients",    "parameters", "parameters again",
+                                                   "encoded part", "buffers",    "decision"};
+  return kNames.at(static_cast<std::size_t>(payload));
 }
 
 std::string_view name_of(ProcessGroup group) {
-  switch (group) {
-    case ProcessGroup::node:
-      return " inside nodes";
-    case ProcessGroup::across_nodes:
-      return " across nodes";
-    case ProcessGroup::all:
-      break;
-  }
-  return "";
+  constexpr std::array<std::string_view, 3> kNames{"", " inside nodes", " across nodes"};
+  return kNames.at(static_cast<std::size_t>(group));
 }
 
 std::string name_of(const Range& chunk) {
@@ -70,17 +52,8 @@ struct NameOf {
 }  // namespace
 
 std::string_view name_of(LaneKind kind) {
-  switch (kind) {
-    case LaneKind::compute:
-      return "compute";
-    case LaneKind::update:
-      return "update";
-    case LaneKind::codec:
-      return "codec";
-    case LaneKind::network:
-      break;
-  }
-  return "network";
+  constexpr std::array<std::string_view, 4> kNames{"compute", "update", "network", "codec"};
+  return kNames.at(static_cast<std::size_t>(kind));
 }
 
 std::string name_of(const Work& work) { return std::visit(NameOf{}, work); }
