@@ -183,7 +183,7 @@ void File::read_parameter(std::size_t parameter, const Value& of_parameter,
       throw ConfigError(
           fmt::format("'{}' is a checkpoint of another model: '{}' of parameter '{}' is of shape [{}] there, "
                       "and the parameter of [{}] here",
-                      source_->path(), *name, trained.name, fmt::join(stored->sizes, ", "),
+                      source_->path(), printable(*name), trained.name, fmt::join(stored->sizes, ", "),
                       fmt::join(trained.tensor.sizes(), ", ")));
     if (*name == optim::kMaster && !state.fp32_masters()) continue;
     source_->require(*stored);  // refused now, if at all
