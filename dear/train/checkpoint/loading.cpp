@@ -108,12 +108,7 @@ File::File(const train::TrainingState& state, std::shared_ptr<const Source> sour
   require_same_model(state);
   require_same_optimizer(state);
   read_state(state);
-}
-
-Contents File::contents() const {
-  return {.position = to_position(source_->value().at("position", source_->path()), source_->path()),
-          .outlines = outlines_,
-          .options = options_};
+  contents_.position = to_position(source_->value().at("position", source_->path()), source_->path());
 }
 
 const TensorRecord& File::model_record(const std::string& name) const {
@@ -170,7 +165,7 @@ void File::read_parameter(std::size_t parameter, const Value& of_parameter,
   const train::TrainedParameter& trained = state.trained()[parameter];
   std::map<std::string, double> scalars;
   std::string opaque;
-  auto& outline = outlines_[parameter].emplace();
+  auto& outline = contents_.outlines[parameter].emplace();
   for (const auto& [key, value] : *of_parameter.get<Value::Dict>()) {
     const auto* name = key.get<std::string>();
     if (name == nullptr) continue;
@@ -188,7 +183,7 @@ void File::read_parameter(std::size_t parameter, const Value& of_parameter,
       throw ConfigError(
           fmt::format("'{}' is a checkpoint of another model: '{}' of parameter '{}' is of shape [{}] there, "
                       "and the parameter of [{}] here",
-                      source_->path(), *name, trained.name, fmt::join(stored->sizes, ", "),
+                      source_->path(), printable(*name), trained.name, fmt::join(stored->sizes, ", "),
                       fmt::join(trained.tensor.sizes(), ", ")));
     if (*name == optim::kMaster && !state.fp32_masters()) continue;
     source_->require(*stored);  // refused now, if at all
@@ -199,7 +194,7 @@ void File::read_parameter(std::size_t parameter, const Value& of_parameter,
 }
 
 void File::read_state(const train::TrainingState& state) {
-  outlines_.resize(state.trained().size());
+  contents_.outlines.resize(state.trained().size());
   vectors_.resize(state.trained().size());
   for (const auto* named : {&state.model().parameters, &state.model().buffers})
     for (const auto& one : *named) source_->require(model_record(one.name));
@@ -224,7 +219,7 @@ void File::read_state(const train::TrainingState& state) {
       if (found == nullptr || found->get<Value::Dict>() == nullptr) continue;
       if (const auto parameter = state.index_of(ours[group][i])) read_parameter(*parameter, *found, state);
     }
-    Optimizer::Options& options = options_.emplace_back();
+    Optimizer::Options& options = contents_.options.emplace_back();
     for (const auto& [key, value] : *groups[group].get<Value::Dict>()) {
       const auto* name = key.get<std::string>();
       if (name == nullptr || *name == "params") continue;

@@ -55,7 +55,7 @@ class File {
   // whole.
   File(const train::TrainingState& state, std::shared_ptr<const Source> source);
   [[nodiscard]] const Source& source() const { return *source_; }
-  [[nodiscard]] Contents contents() const;
+  [[nodiscard]] const Contents& contents() const { return contents_; }
   // Returns the tensor as Source::tensor() does.
   [[nodiscard]] torch::Tensor model_value(const std::string& name) const;
   [[nodiscard]] torch::Tensor state_value(std::size_t parameter, const std::string& vector) const {
@@ -74,9 +74,8 @@ class File {
                       const train::TrainingState& state);
 
   std::shared_ptr<const Source> source_;
-  train::EngineState::Outlines outlines_;
+  Contents contents_;
   StoredState vectors_;
-  std::vector<Optimizer::Options> options_;
 };
 
 // Puts the file into the training; all ranks together, rank 0 reads. See load_checkpoint().

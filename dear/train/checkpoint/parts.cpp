@@ -6,6 +6,7 @@
 
 #include "dear/base/archive/pickle.h"
 #include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/printable.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/train/checkpoint/stored.h"
 #include "dear/train/engine/sharing.h"
@@ -59,7 +60,7 @@ void restore_parts(const Source* source, train::EngineState::Holder holder, cons
     const auto* name = entry.key.get<std::string>();
     const auto is_it = [&](const CheckpointPart& one) { return one.name == *name; };
     if (name != nullptr && std::none_of(options.parts.begin(), options.parts.end(), is_it))
-      say(fmt::format("the checkpoint has a part '{}', which is not used", *name));
+      say(fmt::format("the checkpoint has a part '{}', which is not used", printable(*name)));
   }
   for (const CheckpointPart& part : options.parts) {
     const Value* described = found.find(part.name);

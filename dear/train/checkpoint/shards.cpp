@@ -242,7 +242,7 @@ Position load_shards(train::TrainingState& state, const std::shared_ptr<Shards>&
   std::shared_ptr<const File> file;
   agreement::check_together(state.group(), [&] { file = std::make_shared<const File>(state, shards); });
   std::optional<CompressionStates> compression = shards->restore_this_rank(state, options);
-  const Contents contents = file->contents();
+  const Contents& contents = file->contents();
   state.set_model([&](const std::string& name) { return file->model_value(name); },
                   train::EngineState::Holder::spread);
   for (const TensorRecord& record : archive::records_in(shards->value().at("model", shards->path())))

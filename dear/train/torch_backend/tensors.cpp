@@ -1,5 +1,8 @@
 #include "dear/train/torch_backend/tensors.h"
 
+#include <array>
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/error.h"
@@ -9,20 +12,15 @@ namespace dear::torch_backend {
 using ::c10d::ReduceOp;
 
 std::optional<Reduction> reduction_of(const ReduceOp& op) {
-  switch (op.op_) {
-    case ReduceOp::SUM:
-      return Reduction::sum;
-    case ReduceOp::AVG:
-      return Reduction::average;
-    case ReduceOp::MAX:
-      return Reduction::max;
-    case ReduceOp::MIN:
-      return Reduction::min;
-    case ReduceOp::BOR:
-      return Reduction::bitwise_or;
-    default:
-      return std::nullopt;
-  }
+  static constexpr std::array<std::pair<ReduceOp::RedOpType, Reduction>, 5> kReductions{
+      {{ReduceOp::SUM, Reduction::sum},
+       {ReduceOp::AVG, Reduction::average},
+       {ReduceOp::MAX, Reduction::max},
+       {ReduceOp::MIN, Reduction::min},
+       {ReduceOp::BOR, Reduction::bitwise_or}}};
+  for (const auto& [theirs, ours] : kReductions)
+    if (theirs == op.op_) return ours;
+  return std::nullopt;
 }
 
 bool is_on_host(const at::Tensor& tensor) {
