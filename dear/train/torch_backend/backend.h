@@ -96,9 +96,6 @@ class Backend : public ::c10d::Backend {
   void require_dense(const at::Tensor& output, const char* call) const;
   [[nodiscard]] std::optional<Operation> operation_of(Collective collective, const at::Tensor& like,
                                                       const ::c10d::ReduceOp& reduction) const;
-  Work exchange_uneven(const at::Tensor& output, const at::Tensor& input,
-                       const std::vector<std::int64_t>& output_sizes,
-                       const std::vector<std::int64_t>& input_sizes, const ::c10d::AllToAllOptions& options);
   Work carry(Call call);
   Work pass_to_current(Work work);
   Work collect(Work work);
