@@ -244,8 +244,8 @@ class Collectives(unittest.TestCase):
         # One side in equal parts, and an output with gaps.
         table = torch.zeros(self.ranks, 2)
         sizes = [1] * self.ranks
-        work = dist.all_to_all_single(table[:, 1], torch.full((self.ranks,), 1.0 + self.rank), sizes, None, async_op=True)
-        work.wait()
+        mine = torch.full((self.ranks,), 1.0 + self.rank)
+        dist.all_to_all_single(table[:, 1], mine, sizes, None, async_op=True).wait()
         self.assertEqual(table.tolist(), [[0, 1.0 + rank] for rank in range(self.ranks)])
         self.assertEqual(backend.handed_over, handed_over)
         for sizes in ([1] * (self.ranks + 1), [2] * self.ranks, [-1, self.ranks + 1] + [0] * (self.ranks - 2)):

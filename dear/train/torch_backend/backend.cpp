@@ -5,7 +5,6 @@
 #include <ATen/Functions.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
-#include <torch/csrc/distributed/c10d/Utils.hpp>
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/train/optim/torch_types.h"
@@ -285,13 +284,11 @@ Backend::Work Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                      const ::c10d::AllToAllOptions& options) {
   const EndsCoalescingWhenThrown ends;
   // It is decided by what is the same on all ranks, and nothing else.
-  const bool uneven = !output_sizes.empty() || !input_sizes.empty();
-  if (uneven && is_on_host(output) && is_on_host(input) && output.scalar_type() == input.scalar_type())
-    return exchange_uneven(output, input, output_sizes, input_sizes, options);
-  const bool equal = output_sizes.empty() && input_sizes.empty() && is_on_host(output) && is_on_host(input) &&
-                     output.numel() == input.numel() && output.numel() > 0 && output.numel() % size_ == 0 &&
-                     output.scalar_type() == input.scalar_type();
-  if (!equal) {
+  const bool sized = !output_sizes.empty() || !input_sizes.empty();
+  const bool alike = is_on_host(output) && is_on_host(input) && output.scalar_type() == input.scalar_type();
+  const bool equal =
+      alike && output.numel() == input.numel() && output.numel() > 0 && output.numel() % size_ == 0;
+  if (!alike || (!sized && !equal)) {
     if (!output.is_contiguous())  // Gloo writes into memory as if it were dense
       throw ConfigError(
           fmt::format("rank {}: all-to-all: its output has gaps in memory: give a contiguous tensor", rank_));
@@ -299,45 +296,18 @@ Backend::Work Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
       return others.alltoall_base(output, input, output_sizes, input_sizes, options);
     });
   }
-  Tensors from = blocks_of(input.contiguous());
-  Call call{.type = OpType::ALLTOALL_BASE,
-            .operation = *operation_of(Collective::all_to_all, from.front()),
-            .inputs = std::move(from),
-            .outputs = {},
-            .result = {output},
-            .asynchronous = options.asyncOp};
-  write_blocks(call, output);
-  return carry(std::move(call));
-}
-
-// Blocks of bytes; where one side has no sizes, its blocks are equal.
-Backend::Work Backend::exchange_uneven(const at::Tensor& output, const at::Tensor& input,
-                                       const std::vector<std::int64_t>& output_sizes,
-                                       const std::vector<std::int64_t>& input_sizes,
-                                       const ::c10d::AllToAllOptions& options) {
   const at::Tensor whole =
       output.is_contiguous() ? output : at::empty_like(output, at::MemoryFormat::Contiguous);
+  const at::Tensor from = input.contiguous();
   Call call{.type = OpType::ALLTOALL_BASE,
-            .operation = {.collective = Collective::all_to_all_v},
+            .inputs = sized ? cut(from, input_sizes, size_, rank_) : from.view(-1).chunk(size_),
+            .outputs = sized ? cut(whole, output_sizes, size_, rank_) : whole.view(-1).chunk(size_),
             .result = {output},
             .asynchronous = options.asyncOp};
-  const auto cut = [&](const std::vector<std::int64_t>& sizes, const at::Tensor& tensor, Tensors& blocks,
-                       std::vector<std::int64_t>& bytes) {
-    ::c10d::checkSplitSizes(sizes, tensor, size_);
-    std::int64_t begin = 0;
-    for (int rank = 0; rank < size_; ++rank) {
-      const std::int64_t rows =
-          sizes.empty() ? tensor.size(0) / size_ : sizes[static_cast<std::size_t>(rank)];
-      if (rows < 0)
-        throw ConfigError(
-            fmt::format("rank {}: all-to-all: a split of {} rows cannot be: give 0 or more", rank_, rows));
-      blocks.push_back(tensor.narrow(0, begin, rows));
-      bytes.push_back(static_cast<std::int64_t>(blocks.back().nbytes()));
-      begin += rows;
-    }
-  };
-  cut(input_sizes, input.contiguous(), call.inputs, call.operation.gives);
-  cut(output_sizes, whole, call.outputs, call.operation.takes);
+  call.operation =
+      *operation_of(sized ? Collective::all_to_all_v : Collective::all_to_all, call.inputs.front());
+  if (sized) call.operation.gives = bytes_of(call.inputs);
+  if (sized) call.operation.takes = bytes_of(call.outputs);
   if (!whole.is_same(output)) call.to_copy.emplace_back(output, whole);
   return carry(std::move(call));
 }

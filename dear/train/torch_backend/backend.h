@@ -74,9 +74,6 @@ class Backend : public FallbackBackend {
                                                       const ::c10d::ReduceOp& reduction = {}) const;
   [[nodiscard]] Tensors blocks_of(const at::Tensor& flat) const;
   void write_blocks(Call& call, const at::Tensor& output) const;
-  Work exchange_uneven(const at::Tensor& output, const at::Tensor& input,
-                       const std::vector<std::int64_t>& output_sizes,
-                       const std::vector<std::int64_t>& input_sizes, const ::c10d::AllToAllOptions& options);
   Work carry(Call call);
   template <typename Part>
   Work joined(std::size_t count, const Part& part);

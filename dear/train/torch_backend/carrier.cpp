@@ -32,7 +32,7 @@ void copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
 struct Carrier::Chunk {
   std::int64_t begin = 0, count = 0;
   std::int64_t stride = 0, offset = 0;
-  bool of_sizes = false;                         // the first of an all-to-all-v, without elements
+  std::int64_t head = 0;  // elements ahead of those: the sizes, in the first chunk of an all-to-all-v
   std::vector<std::int64_t> sent{}, received{};  // of an all-to-all-v, by block
   [[nodiscard]] std::int64_t end() const { return begin + count; }
 };
@@ -44,6 +44,10 @@ struct Sizes {
   std::int64_t for_you = 0;  // elements
   std::int64_t most = 0;     // for any rank
 };
+
+std::int64_t head_of(const Operation& operation) {
+  return std::int64_t{sizeof(Sizes)} / size_of(operation.dtype);
+}
 
 // The elements of a block of `all` that a chunk has.
 std::int64_t part_of(std::int64_t all, std::int64_t begin, std::int64_t count) {
@@ -96,11 +100,10 @@ Carrier::Chunk Carrier::chunk_at(const Operation& operation, std::int64_t begin,
 
 Carrier::Chunk Carrier::first_chunk(const Operation& operation, std::int64_t offset) const {
   Chunk chunk = chunk_at(operation, 0, offset);
-  if (operation.collective == Collective::all_to_all_v) {
-    chunk.of_sizes = true;
-    chunk.count = 0;
-    std::fill(chunk.sent.begin(), chunk.sent.end(), std::int64_t{sizeof(Sizes)} / size_of(operation.dtype));
-  }
+  if (operation.collective != Collective::all_to_all_v) return chunk;
+  chunk.head = head_of(operation);
+  chunk.stride = os::whole_cache_lines((chunk.head + chunk.count) * size_of(operation.dtype));
+  for (std::int64_t& elements : chunk.sent) elements += chunk.head;
   return chunk;
 }
 
@@ -135,7 +138,7 @@ void Carrier::take_sizes(Operation& operation, const Chunk& chunk) const {
 // The place has as many bytes as the first chunk takes, which is the largest; of an all-to-all-v, whose size
 // is not known, as many as a chunk can.
 std::optional<std::int64_t> Carrier::place_at_once(const Operation& operation) {
-  return ring_.take(chunk_at(operation, 0, 0).stride * staged_blocks_of(operation));
+  return ring_.take(first_chunk(operation, 0).stride * staged_blocks_of(operation));
 }
 
 std::int64_t Carrier::place(const Operation& operation) {
@@ -162,7 +165,7 @@ bool Carrier::own_scattered(const Operation& operation, const Chunk& chunk) {
 // The one block of an all-gather is this rank's.
 void Carrier::copy_in(const Operation& operation, const Chunk& chunk) const {
   if (operation.collective == Collective::broadcast && operation.root != group_.rank()) return;
-  if (chunk.of_sizes) return give_sizes(operation, chunk);
+  if (chunk.head > 0) give_sizes(operation, chunk);
   const std::int64_t element = size_of(operation.dtype);
   const std::int64_t first = operation.collective == Collective::all_gather ? group_.rank() : 0;
   std::byte* const place = buffer_.data() + chunk.offset + first * chunk.stride;
@@ -175,15 +178,15 @@ void Carrier::copy_in(const Operation& operation, const Chunk& chunk) const {
   }
   for (std::size_t block = 0; block < operation.from.size(); ++block) {
     if (static_cast<int>(block) == group_.rank() && own_scattered(operation, chunk)) continue;
-    const std::int64_t count = chunk.sent.empty() ? chunk.count : chunk.sent[block];
+    const std::int64_t count = chunk.sent.empty() ? chunk.count : chunk.sent[block] - chunk.head;
     if (count == 0) continue;
-    copy(place + static_cast<std::int64_t>(block) * chunk.stride,
+    copy(place + static_cast<std::int64_t>(block) * chunk.stride + chunk.head * element,
          operation.from[block] + chunk.begin * element, count * element);
   }
 }
 
 void Carrier::copy_out(Operation& operation, const Chunk& chunk) const {
-  if (chunk.of_sizes) return take_sizes(operation, chunk);
+  if (chunk.head > 0) take_sizes(operation, chunk);
   const bool is_root = operation.root == group_.rank();
   if (own_scattered(operation, chunk) || (operation.collective == Collective::broadcast && is_root) ||
       (operation.collective == Collective::reduce && !is_root))
@@ -203,11 +206,11 @@ void Carrier::copy_out(Operation& operation, const Chunk& chunk) const {
   for (std::size_t block = 0; block < operation.to.size(); ++block) {
     const bool own =
         operation.collective == Collective::all_gather && static_cast<int>(block) == group_.rank();
-    const std::int64_t count = chunk.received.empty() ? chunk.count : chunk.received[block];
+    const std::int64_t count = chunk.received.empty() ? chunk.count : chunk.received[block] - chunk.head;
     if (count == 0) continue;
     copy(operation.to[block] + chunk.begin * element,
          own ? operation.from.front() + chunk.begin * element
-             : place + static_cast<std::int64_t>(block) * chunk.stride,
+             : place + static_cast<std::int64_t>(block) * chunk.stride + chunk.head * element,
          count * element);
   }
 }
@@ -238,7 +241,8 @@ Request Carrier::request_of(const Operation& operation, Chunk& chunk) const {
 
 // An all-to-all-v takes a whole chunk until its size is known.
 void Carrier::expect_a_chunk(Operation& operation) const {
-  if (operation.collective == Collective::all_to_all_v) operation.count = elements_of_chunk(operation);
+  if (operation.collective == Collective::all_to_all_v)
+    operation.count = elements_of_chunk(operation) - head_of(operation);
 }
 
 void Carrier::post(Operation operation) {
@@ -306,7 +310,7 @@ void Carrier::carry_here(Operation& operation) {
       copy_in(operation, chunk);
       group_.perform(request_of(operation, chunk));
       copy_out(operation, chunk);
-      if (chunk.end() == operation.count) break;
+      if (chunk.end() >= operation.count) break;
     }
   } catch (...) {
     give_back(offset);
@@ -331,7 +335,7 @@ void Carrier::carry(const std::shared_ptr<UnderWay>& under_way) {
       Operation& carried = under_way->operation;
       Chunk& chunk = *under_way->chunk;
       copy_out(carried, chunk);
-      if (chunk.end() == carried.count) return std::nullopt;
+      if (chunk.end() >= carried.count) return std::nullopt;
       chunk = chunk_at(carried, chunk.end(), chunk.offset);
       copy_in(carried, chunk);
       return request_of(carried, chunk);

@@ -54,7 +54,7 @@ struct Operation {
 // collective runs, what peers gave is copied out. A rank's own shard of a reduction is read and written where
 // it lies. The thread that runs collectives copies too: the chunk stays in one cache, and no thread is woken
 // between two chunks. Ranks ask for the same operations in the same order, so they use the same places of the
-// ring. An all-to-all-v begins with a chunk of sizes, after which all ranks know how many chunks follow.
+// ring. The first chunk of an all-to-all-v says the sizes, so that all ranks know how many follow.
 //
 // Methods are called from any thread; the order of calls is that of the operations.
 class Carrier {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <torch/csrc/distributed/c10d/Utils.hpp>
 
 #include "dear/base/vocabulary/error.h"
 
@@ -54,6 +55,28 @@ void require_alike(const std::vector<at::Tensor>& blocks, const at::Tensor& like
           "rank {}: {}: tensors have {} and {} elements, or different types: give tensors that are alike",
           rank, call, like.numel(), block.numel()));
   }
+}
+
+std::vector<at::Tensor> cut(const at::Tensor& tensor, const std::vector<std::int64_t>& sizes, int ranks,
+                            int rank) {
+  ::c10d::checkSplitSizes(sizes, tensor, ranks);
+  std::vector<at::Tensor> blocks;
+  std::int64_t begin = 0;
+  for (std::size_t block = 0; block < static_cast<std::size_t>(ranks); ++block) {
+    const std::int64_t rows = sizes.empty() ? tensor.size(0) / ranks : sizes[block];
+    if (rows < 0)
+      throw ConfigError(
+          fmt::format("rank {}: all-to-all: a split of {} rows cannot be: give 0 or more", rank, rows));
+    blocks.push_back(tensor.narrow(0, begin, rows));
+    begin += rows;
+  }
+  return blocks;
+}
+
+std::vector<std::int64_t> bytes_of(const std::vector<at::Tensor>& blocks) {
+  std::vector<std::int64_t> bytes;
+  for (const at::Tensor& block : blocks) bytes.push_back(static_cast<std::int64_t>(block.nbytes()));
+  return bytes;
 }
 
 }  // namespace dear::torch_backend

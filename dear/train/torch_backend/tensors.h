@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -22,5 +23,11 @@ const at::Tensor& only(const std::vector<at::Tensor>& tensors, int rank, const c
 // ConfigError unless there is one for each rank, as large as `like` and of its type.
 void require_alike(const std::vector<at::Tensor>& blocks, const at::Tensor& like, int ranks, int rank,
                    const char* call);
+
+// The parts of a contiguous tensor along dimension 0, so many rows for each rank, or equally many where there
+// are no sizes. The errors of torch for sizes that do not fit; ConfigError for a negative one.
+std::vector<at::Tensor> cut(const at::Tensor& tensor, const std::vector<std::int64_t>& sizes, int ranks,
+                            int rank);
+std::vector<std::int64_t> bytes_of(const std::vector<at::Tensor>& blocks);
 
 }  // namespace dear::torch_backend
