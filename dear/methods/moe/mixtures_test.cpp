@@ -1,8 +1,6 @@
 #include "dear/methods/moe/mixtures.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <set>
 #include <string>
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -18,7 +19,7 @@ void check_size(std::size_t size, std::size_t expected, const char* what) {
 }
 
 std::size_t checked(std::int32_t expert, std::size_t experts) {
-  if (expert < 0 || static_cast<std::size_t>(expert) >= experts)
+  if (expert < 0 || std::cmp_greater_equal(expert, experts))
     throw ConfigError(fmt::format(
         "a token chose expert {}, but there are {}: choose one from 0 on and below that", expert, experts));
   return static_cast<std::size_t>(expert);

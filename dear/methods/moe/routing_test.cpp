@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <functional>
 #include <random>
 #include <utility>
 #include <vector>
@@ -60,7 +60,7 @@ Numbers places_from_parts(const Batch& batch, int parts, bool pass_on, std::int6
   return places;
 }
 
-enum class Spread { uneven, one_expert, half_of_the_experts };
+enum class Spread : std::uint8_t { uneven, one_expert, half_of_the_experts };
 
 Batch make_batch(std::mt19937& random, Spread spread, double factor, int choices) {
   Batch batch{.samples = 8, .experts = 4, .choices = choices};

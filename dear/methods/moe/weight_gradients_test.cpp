@@ -16,7 +16,6 @@ namespace dear::methods::moe::weight_gradients_test {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 using Instructions = std::vector<Instruction>;
 
 Instruction make(std::string name, Kind kind, double seconds, std::vector<InstructionId> after = {}) {
