@@ -10,9 +10,8 @@
 #include "dear/schedule/graph/graph.h"
 #include "dear/schedule/policies/schedule.h"
 
-// Runs of a simulation or a replay: a Frontier, an executor for each kind of lane, and a clock (conductor.h
-// is for live training). In a simulation all executors are models and the clock is an event queue. In a
-// replay the network is real, and computation is a sleep.
+// Runs of a replay: a Frontier, an executor for each kind of lane, and a clock (conductor.h is for live
+// training). The network is real, and computation is a sleep.
 namespace dear::conductor {
 
 // How far a step is when its start returns: under way, so that its end is told once; or done, and nobody
