@@ -97,8 +97,7 @@ void Preconditioner::follow_interval() {
   !curvature_ || curvature_->renews_factors() ? observer_->enable() : observer_->disable();
 }
 
-template <typename Act>
-void Preconditioner::or_fail(Act act) {
+void Preconditioner::or_fail(const std::function<void()>& act) {
   if (failure_) std::rethrow_exception(failure_);
   try {
     if (curvature_) curvature_->throw_if_failed();

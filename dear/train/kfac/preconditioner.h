@@ -2,6 +2,7 @@
 
 #include <array>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -50,8 +51,7 @@ class Preconditioner : public UseListener {
     Sum sum;
     std::int64_t expected = 0;  // uses of a step, once known
   };
-  template <typename Act>
-  void or_fail(Act act);
+  void or_fail(const std::function<void()>& act);
   [[nodiscard]] FactorId factor_of(std::size_t layer, Side side) const;
   [[nodiscard]] Sums& sums_of(std::size_t layer, Side side) {
     return sums_[layer][side == Side::input ? 0 : 1];
