@@ -126,6 +126,7 @@ void Trainer::discard() {
   agreement::meet(group_, agreement::Call::discard_step, record_.commits(engine_.get()));
   changes_->waited();
   engine_->updates().drop(true);
+  registration_.enable();  // the next gradients come after the zeros that the updates leave
   conductor.commit();
   conductor.synchronize();
   engine_->updates().drop(false);
@@ -134,6 +135,7 @@ void Trainer::discard() {
   for (std::size_t i = 0; i < scanned_.trained.size(); ++i)
     if (!engine_->model().holds_gradient(i)) scanned_.trained[i].tensor.mutable_grad().reset();
   if (recording_) record_.clock().next_iteration(reports.clock_now());
+  if (!recording_ && waits.nothing_to_await()) registration_.disable();
   passes.forget_arrivals();
   participation_.end_step();
   engines.choose_buckets();

@@ -174,6 +174,21 @@ TEST_F(StreamOrder, ZerosComeBeforeTheParametersThatABackwardPassHasWaitedFor) {
                  {.policy = "wfbp", .fusion = "all"});
 }
 
+// Nothing was sent in the backward pass, so that no operator waits for anything until the step is given up.
+TEST_F(StreamOrder, ZerosOfAStepThatIsGivenUpComeBeforeTheNextGradients) {
+  expect_guarded(Guard::none,
+                 [](Job& job) {
+                   job.dp->synchronize();
+                   job.backward(2);
+                   job.lag(Stream::communication, [&] {
+                     job.dp->discard_step();
+                     job.backward(3);
+                   });
+                   job.dp->step();
+                 },
+                 {.policy = "serial"});
+}
+
 // c: the CPU takes norms otherwise.
 TEST_F(StreamOrder, ANormIsReadWhenItIsThere) {
   expect_guarded(Guard::handed_over,

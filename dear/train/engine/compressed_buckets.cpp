@@ -40,8 +40,9 @@ std::shared_ptr<buckets::EncodedBucket> CompressedBuckets::add(const BucketStora
 }
 
 void CompressedBuckets::follow(const Encode& work) {
-  Bucket& bucket = buckets_[work.bucket];
-  if (work.round == 0 && bucket.gradients) bucket.gradients->follow();
+  if (work.round > 0) return;
+  for (const auto* copy : {&buckets_[work.bucket].gradients, &buckets_[work.bucket].parameters})
+    if (*copy) (*copy)->follow();
 }
 
 void CompressedBuckets::run(const Work& work, bool drop) {
