@@ -9,7 +9,7 @@
 namespace dear::studies::lancet {
 
 // Random networks of two to four layers, so small that every choice is looked at: 128 to 2048 wide, mixtures
-// in every layer or every second, on 8 to 64 ranks of the clusters, kernels up to 16 times as fast as by the
+// in every layer or every second, on 8 to 64 ranks of the clusters, products up to 16 times as fast as by the
 // table of devices.
 struct BestFitOptions {
   int graphs = 300;

@@ -24,7 +24,7 @@ computed, never typed: the rules stand below the table.
 
 Five ways to train are compared. `unoptimised` runs the iteration as autograd does. `experts` hides all-to-alls under the experts alone, as Tutel and FasterMoE
 do, with the best of 1, 2, 4 and 8 parts. `dw` moves weight gradients under the all-to-alls of the backward, `partition` cuts ranges of the forward into
-parts of the batch, and `lancet` does both. The best baseline of the paper is the best of DeepSpeed, Tutel and RAF; here it is the
+parts of the batch, and `lancet` does both; these three also keep collectives of dense gradients out of the way of all-to-alls. The best baseline of the paper is the best of DeepSpeed, Tutel and RAF; here it is the
 better of `unoptimised` and `experts`.
 
 )";
@@ -84,13 +84,15 @@ std::string assumptions_of(const LancetOptions& options, const LancetFindings& f
   text += "\n";
   for (const Assumption& assumption : assumptions())
     text += fmt::format("- {}: {}.\n", assumption.name, assumption.says);
-  return text + fmt::format(
-                    "\nThe picture makes all kernels faster and slower, on {} ranks and with the gate "
-                    "switch. Where kernels are slow, `experts` hides nearly all "
-                    "all-to-alls and little is left to gain; where they are fast, there is too little to "
-                    "hide all-to-alls under. "
-                    "What is gained most lies between.\n\n![Gains by the pace of kernels](paces.svg)\n\n",
-                    options.iterations.sampled_ranks);
+  return text +
+         fmt::format(
+             "\nThe picture makes all kernels faster and slower, on {} ranks and with the gate "
+             "switch. Where kernels are slow, `experts` hides nearly all "
+             "all-to-alls and little is left to gain; where they are fast, there is too little to "
+             "hide all-to-alls under. "
+             "What is gained most lies between. Cards that carry less than they nominally do are as faster "
+             "kernels.\n\n![Gains by the pace of kernels](paces.svg)\n\n",
+             options.iterations.sampled_ranks);
 }
 
 std::string iterations_table(const LancetFindings& findings) {

@@ -242,14 +242,23 @@ std::vector<std::string> without_verdict(const PublishedLancet& published, const
           cluster.cluster, best->gain(), best->model, best->all_to_all_seconds / best->expert_seconds,
           cluster.gains.empty() ? 0 : cluster.gains.front().largest));
     const int node = find_cluster(cluster.cluster).dimensions.front().size;
-    const auto beyond = by_assumption(findings, [&](const Iteration& one) {
-      return one.cluster == cluster.cluster && one.gate == Gate::in_order && one.ranks > node;
-    });
-    if (!beyond.empty())
+    const auto of = [&](bool inside) {
+      return by_assumption(findings, [&, inside](const Iteration& one) {
+        return one.cluster == cluster.cluster && one.gate == Gate::in_order && (one.ranks <= node) == inside;
+      });
+    };
+    const auto within = of(true), beyond = of(false);
+    if (!within.empty() && !beyond.empty()) {
+      double ratio = 0;
+      for (const Iteration* const one : within.front().second)
+        ratio = std::max(ratio, one->all_to_all_seconds / one->expert_seconds);
       all.push_back(fmt::format(
-          "All-to-alls of the {} ranks of one node of {} take next to nothing, and nothing is gained there. "
-          "Without them the mean gain with the gate {} is {:.2f} times, as tabled.",
-          node, cluster.cluster, name_of(Gate::in_order), mean_gain(beyond.front().second)));
+          "Within a node of {} an all-to-all takes {:.2f} times as long as the experts at most, and the gate "
+          "{} "
+          "gains {:.2f} times on average. On more nodes than one it gains {:.2f} times, all as tabled.",
+          cluster.cluster, ratio, name_of(Gate::in_order), mean_gain(within.front().second),
+          mean_gain(beyond.front().second)));
+    }
     for (const PublishedLancet::Gain& gain : cluster.gains)
       if (find_gate(gain.gate) == Gate::by_importance && gain.largest > cluster.gains.front().largest)
         all.push_back(fmt::format(
