@@ -97,7 +97,7 @@ LancetFindings find(const LancetOptions& options, const studies::Progress& progr
   LancetFindings findings{.iterations = iterations_of(options.iterations, progress),
                           .by_pace = iterations_by_pace(options.iterations, progress),
                           .best_fit = {}};
-  studies::Pieces last(progress, "best fit", 1);
+  studies::Pieces last(progress, "optimum", 1);
   findings.best_fit = beside_the_optimum(options.best_fit);
   last.done_one();
   return findings;
