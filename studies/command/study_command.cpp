@@ -2,6 +2,7 @@
 #include "studies/homomorphic/homomorphic.h"
 #include "studies/kfac/convergence.h"
 #include "studies/kfac/kfac.h"
+#include "studies/lancet/lancet.h"
 #include "studies/paper/calibrate.h"
 #include "studies/paper/paper.h"
 #include "studies/report/duration.h"
@@ -182,21 +183,23 @@ void write_homomorphic(const TrainingArguments& arguments) {
                          {.communication = true});
 }
 
-struct ThemisArguments {
-  StudyFolder folder{"docs/study/themis"};
+// Options of a study that simulates what a paper published, quickly or as a whole.
+struct SimulatedArguments {
+  explicit SimulatedArguments(std::string default_folder) : folder(std::move(default_folder)) {}
+  StudyFolder folder;
   std::optional<std::string> published;
   bool quick = false;
 
-  void add_to(CLI::App& command) {
+  void add_to(CLI::App& command, const std::string& fewer) {
     const OptionAdder add(command);
     folder.add_to(command, "README.md, pictures, results.json");
     add("--published", published, "FILE",
         "Figures of the paper, with their source; without it those that come with DeAR");
-    command.add_flag("--quick", quick, "Look at fewer models, networks and sizes");
+    command.add_flag("--quick", quick, fewer);
   }
 };
 
-void write_themis(const ThemisArguments& arguments) {
+void write_themis(const SimulatedArguments& arguments) {
   const studies::themis::PublishedThemis published = studies::themis::read_published_themis(
       arguments.published ? *arguments.published
                           : own_published("published_themis.json", "themis/published.json"));
@@ -205,6 +208,18 @@ void write_themis(const ThemisArguments& arguments) {
       studies::themis::study_of_themis(
           published, arguments.quick ? studies::themis::quick_study() : studies::themis::whole_study(),
           announced("themis", kSeconds)),
+      kAllModelled);
+}
+
+void write_lancet(const SimulatedArguments& arguments) {
+  const studies::lancet::PublishedLancet published = studies::lancet::read_published_lancet(
+      arguments.published ? *arguments.published
+                          : own_published("published_lancet.json", "lancet/published.json"));
+  arguments.folder.make();
+  arguments.folder.write(
+      studies::lancet::study_of_lancet(
+          published, arguments.quick ? studies::lancet::quick_study() : studies::lancet::whole_study(),
+          announced("lancet", kSeconds)),
       kAllModelled);
 }
 
@@ -271,12 +286,12 @@ void add_study(CLI::App& app) {
            kHomomorphicTakes.text(homomorphic_arguments->default_seeds)));
   homomorphic_arguments->add_to(*homomorphic);
   homomorphic->callback([homomorphic_arguments] { write_homomorphic(*homomorphic_arguments); });
-  auto themis_arguments = std::make_shared<ThemisArguments>();
+  auto themis_arguments = std::make_shared<SimulatedArguments>("docs/study/themis");
   CLI::App* const themis = command->add_subcommand(
       "themis",
       help("Simulate chunks that go through several networks at once, beside what was published of it",
            kSeconds));
-  themis_arguments->add_to(*themis);
+  themis_arguments->add_to(*themis, "Look at fewer models, networks and sizes");
   themis->callback([themis_arguments] { write_themis(*themis_arguments); });
   auto kfac_arguments = std::make_shared<KfacArguments>();
   CLI::App* const kfac = command->add_subcommand(
@@ -284,6 +299,13 @@ void add_study(CLI::App& app) {
       help("Simulate K-FAC with its communication hidden, beside what was published of it", kSeconds));
   kfac_arguments->add_to(*kfac);
   kfac->callback([kfac_arguments] { write_kfac(*kfac_arguments); });
+  auto lancet_arguments = std::make_shared<SimulatedArguments>("docs/study/lancet");
+  CLI::App* const lancet = command->add_subcommand(
+      "lancet",
+      help("Simulate mixtures of experts with their all-to-alls hidden, beside what was published of it",
+           kSeconds));
+  lancet_arguments->add_to(*lancet, "Look at fewer ranks, paces of kernels and random networks");
+  lancet->callback([lancet_arguments] { write_lancet(*lancet_arguments); });
   CLI::App* const calibration = command->add_subcommand(
       "calibration",
       "Fit the model of a network to half of the published throughputs, and predict the other half");

@@ -380,6 +380,13 @@ class Plan(Command):
         self.write("figures.json", "{}")
         self.refuse("study", "themis", "--published", "figures.json", naming="figures.json", command="dear study themis")
 
+    def test_writes_the_study_of_lancet(self):
+        self.study("lancet", "--quick")
+        for picture in ("gains", "passes", "paces"):
+            xml.etree.ElementTree.parse(self.path(f"lancet/{picture}.svg"))
+        self.write("figures.json", "{}")
+        self.refuse("study", "lancet", "--published", "figures.json", naming="figures.json", command="dear study lancet")
+
     def test_simulates_kfac(self):
         text = self.succeed("simulate", "--model", "resnet50", "--cluster", "100gbib", "--ranks", "16", "--policy", "d-kfac,spd-kfac", "--json", "kfac.json")
         self.assertIn("dealt inverses", text)

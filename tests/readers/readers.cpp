@@ -2,6 +2,7 @@
 
 #include "studies/kfac/convergence.h"
 #include "studies/kfac/published.h"
+#include "studies/lancet/published.h"
 #include "studies/paper/published.h"
 #include "studies/themis/published.h"
 #include <cstddef>
@@ -209,6 +210,9 @@ std::vector<Reader> readers(const std::string& folder) {
       {.name = "figures of K-FAC",
        .good = os::read_file(study + "kfac/published.json"),
        .use = [](const std::string& text) { studies::kfac::parse_published_kfac(text, kSource); }},
+      {.name = "figures of Lancet",
+       .good = os::read_file(study + "lancet/published.json"),
+       .use = [](const std::string& text) { studies::lancet::parse_published_lancet(text, kSource); }},
       {.name = "convergence of K-FAC",
        .good = os::read_file(study + "kfac/convergence.json"),
        .use = [folder](const std::string& text) { studies::kfac::convergence_of(write(folder, text)); },

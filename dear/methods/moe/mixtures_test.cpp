@@ -10,6 +10,7 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/methods/moe/all_to_all_times.h"
 #include "dear/methods/moe/passes.h"
+#include "dear/platform/cluster/presets.h"
 #include "dear/workload/zoo/make_workload.h"
 
 namespace dear::methods::moe::mixtures_test {
@@ -17,16 +18,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
-
-// Nodes of eight GPUs that share cards of 100 Gb/s, as EC2 has them: four on p4de with A100, one on p3dn with
-// V100.
-Cluster ec2(int nodes, int cards) {
-  const Link inside{.alpha_seconds = 2e-6, .beta_seconds_per_byte = 1 / 120e9};
-  const Link card{.alpha_seconds = 10e-6, .beta_seconds_per_byte = 8e-11};
-  return {.name = "ec2",
-          .dimensions = {{.name = "node", .size = 8, .link = inside},
-                         {.name = "network", .size = nodes, .link = card, .links = cards}}};
-}
 
 // (P - 1) alpha + (P - 1)/P m beta, and straight lines between sizes.
 TEST(AllToAllTimes, AreThoseOfTheLinks) {
@@ -56,9 +47,11 @@ TEST(AllToAllTimes, AreStraightBetweenPoints) {
 
 TEST(Mixtures, HaveTheInstructionsOfTheirModels) {
   const zoo::Device& device = zoo::find_device("v100");
-  const MixtureJob job = make_job(find_mixture_model("gpt2-s-moe"), device, ec2(2, 1));
+  const MixtureJob job = make_job(find_mixture_model("gpt2-s-moe"), device, find_cluster("p3dn-64", 16));
   EXPECT_EQ(job.graph.all_to_alls().size(), 4U * 6U);
-  EXPECT_EQ(make_job(find_mixture_model("gpt2-l-moe"), device, ec2(1, 1)).graph.all_to_alls().size(),
+  EXPECT_EQ(make_job(find_mixture_model("gpt2-l-moe"), device, find_cluster("p3dn-64", 8))
+                .graph.all_to_alls()
+                .size(),
             4U * 12U);
   // 16 sequences of 512 for 32 experts: 256 places and a quarter more.
   EXPECT_EQ(job.capacity, 320);
@@ -88,7 +81,8 @@ TEST(Mixtures, ComputeAsLongAsTheZooSays) {
     const zoo::Device& device = zoo::find_device("v100");
     const Workload workload =
         zoo::make_workload(zoo::find_model(name), device, {.batch = 8, .dtype = DType::f32});
-    const MixtureJob job = make_job(find_mixture_model(name), device, ec2(8, 1), {.batch = 8});
+    const MixtureJob job =
+        make_job(find_mixture_model(name), device, find_cluster("p3dn-64", 64), {.batch = 8});
     double forward = 0, backward = 0;
     for (const Instruction& instruction : job.graph.instructions())
       if (!communicates(instruction.kind) && instruction.pass != Pass::update)
@@ -99,7 +93,8 @@ TEST(Mixtures, ComputeAsLongAsTheZooSays) {
 }
 
 TEST(Mixtures, TakeLongerInParts) {
-  const MixtureJob job = make_job(find_mixture_model("gpt2-s-moe"), zoo::find_device("v100"), ec2(2, 1));
+  const MixtureJob job =
+      make_job(find_mixture_model("gpt2-s-moe"), zoo::find_device("v100"), find_cluster("p3dn-64", 16));
   for (const Instruction& instruction : job.graph.instructions()) {
     if (instruction.cuts.empty() || instruction.seconds == 0) continue;
     double before = instruction.seconds;
@@ -118,7 +113,8 @@ TEST(Mixtures, TakeLongerInParts) {
 TEST(Mixtures, AreFasterThanWithExpertsAlone) {
   const zoo::Device& device = zoo::find_device("v100");
   const auto seconds = [&](const char* passes, Gate gate) {
-    const MixtureJob job = make_job(find_mixture_model("gpt2-s-moe"), device, ec2(2, 1), {.gate = gate});
+    const MixtureJob job =
+        make_job(find_mixture_model("gpt2-s-moe"), device, find_cluster("p3dn-64", 16), {.gate = gate});
     const Passed passed = run(job.graph, find_passes(passes), job.part_seconds, {.iterations = 4});
     for (const CutRange& range : passed.ranges) EXPECT_LE(range.parts, 4);
     return passed.times.iteration_seconds;
@@ -137,8 +133,8 @@ TEST(Mixtures, AreFasterThanWithExpertsAlone) {
 
 // Shared experts need no token of another rank: they go under the all-to-alls of the others.
 TEST(Mixtures, PutSharedExpertsUnderAllToAlls) {
-  const MixtureJob job = make_job(find_mixture_model("deepseek-moe-16b"), zoo::find_device("a100"), ec2(2, 4),
-                                  {.batch = 2, .dtype = DType::bf16});
+  const MixtureJob job = make_job(find_mixture_model("deepseek-moe-16b"), zoo::find_device("a100"),
+                                  find_cluster("p4de-64", 16), {.batch = 2, .dtype = DType::bf16});
   EXPECT_EQ(job.capacity, 1.25 * 6 * 128);  // of six choices of 8192 tokens among 64 experts
   const Passed base = run(job.graph, find_passes("unoptimised"), job.part_seconds);
   const Passed dw = run(job.graph, find_passes("dw"), job.part_seconds);
@@ -159,7 +155,7 @@ TEST(Mixtures, AreRefusedWithOneSentence) {
   const MixtureModel& model = find_mixture_model("gpt2-s-moe");
   const auto refusal = [&](const MixtureModel& of, const char* device, MixtureOptions options,
                            const std::string& message) {
-    EXPECT_THAT([&] { (void)make_job(of, zoo::find_device(device), ec2(1, 1), options); },
+    EXPECT_THAT([&] { (void)make_job(of, zoo::find_device(device), find_cluster("p3dn-64", 8), options); },
                 ThrowsMessage<ConfigError>(HasSubstr(message)));
   };
   refusal(model, "h100", {}, "nobody said with which batch gpt2-s-moe trains on 'h100'");

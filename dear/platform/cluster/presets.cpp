@@ -26,10 +26,12 @@ constexpr double kGbit = 1e9 / 8;
 // that NCCL reckons with (src/graph/tuning.cc at commit 01afd20) for a ring with the protocol LL128: 1.9 us a
 // message over NVLink, 2.5 us over PCIe, 4.0 us over the network. So are the 235 GB/s over the NVLink of an
 // A100, of nominally 300. For an H100 it is the 370 GB/s of 450 that its authors name as usual
-// (github.com/NVIDIA/nccl-tests/issues/212). PCIe 3.0 x16 and cards have their nominal bandwidth.
+// (github.com/NVIDIA/nccl-tests/issues/212). For a V100 it is the 20 GB/s of each of its six links that NCCL
+// reckons with (src/graph/topo.h), of 25. PCIe 3.0 x16 and cards have their nominal bandwidth.
 constexpr Link kPcie3 = link_of(2.5e-6, 15.75 * kGB);
 constexpr Link kNvlinkA100 = link_of(1.9e-6, 235 * kGB);
 constexpr Link kNvlinkH100 = link_of(1.9e-6, 370 * kGB);
+constexpr Link kNvlinkV100 = link_of(1.9e-6, 120 * kGB);
 
 // The cluster of arXiv 2302.12445: 16 nodes, each with 4 GPUs and one card. What is known of its network was
 // seen by rings over all 64 GPUs, which go through each card once in each direction: it is the link of a
@@ -55,6 +57,15 @@ Cluster rails(std::string name, std::string device, const Link& inside, int node
           {{.name = "node", .size = 8, .link = inside},
            {.name = "rail", .size = nodes, .link = link_of(4e-6, gbits * kGbit), .links = 8, .beside = true}},
       .device = std::move(device)};
+}
+
+// The clusters of arXiv 2404.19429: eight nodes of EC2, whose GPUs share cards of 100 Gb/s. Start-ups over
+// them, 10 us a message, are an assumption: nobody published those of this network.
+Cluster ec2(std::string name, std::string device, const Link& inside, int cards) {
+  return {.name = std::move(name),
+          .dimensions = {{.name = "node", .size = 8, .link = inside},
+                         {.name = "network", .size = 8, .link = link_of(10e-6, 100 * kGbit), .links = cards}},
+          .device = std::move(device)};
 }
 
 // Pods of 4096 GPUs that block nothing, and between them a seventh of what they could send, as in the cluster
@@ -151,6 +162,11 @@ const std::vector<ClusterPreset>& clusters() {
       {.summary = "32 pods of 512 nodes of 8 H100, a 400 Gb/s card for each GPU, 1:7 between pods as in "
                   "arXiv 2407.21783",
        .cluster = spine()},
+      {.summary =
+           "8 nodes of 8 A100 on NVSwitch, four 100 Gb/s cards a node (EC2 p4de), as in arXiv 2404.19429",
+       .cluster = ec2("p4de-64", "a100", kNvlinkA100, 4)},
+      {.summary = "8 nodes of 8 V100 on NVLink, one 100 Gb/s card a node (EC2 p3dn), as in arXiv 2404.19429",
+       .cluster = ec2("p3dn-64", "v100", kNvlinkV100, 1)},
       {.summary = "4 sites of 8 ranks on 10 Gb/s Ethernet, 30 ms and 1 Gb/s between sites: made up",
        .cluster = sites("geo-1gbit-32", 1)},
       {.summary = "4 sites of 8 ranks on 10 Gb/s Ethernet, 30 ms and 10 Gb/s between sites: made up",

@@ -28,6 +28,7 @@ constexpr std::array kExamples{
     Example{"dear study homomorphic", "dear study homomorphic --quick --out homomorphic"},
     Example{"dear study themis", "dear study themis --quick --out themis"},
     Example{"dear study kfac", "dear study kfac --out kfac"},
+    Example{"dear study lancet", "dear study lancet --quick --out lancet"},
     Example{"dear study calibration", "dear study calibration"},
     Example{"dear models", "dear models"},
     Example{"dear models export", "dear models export resnet50 --device a100 --out resnet50.json"},
