@@ -234,7 +234,8 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
             self._wait_if_open()
         elif self._buffers_become == "forward" and self.module.training:
             self._training.broadcast_buffers()
-        return self.module(*args, **kwargs)
+        with self._overlap.forward():
+            return self.module(*args, **kwargs)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -328,8 +329,9 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
 
     def overlap_report(self) -> dict[str, Any]:
         """What `overlap` did: overlap, mixtures (names of dear.MoE layers), deferred (names of layers whose weight gradients
-        are computed under all-to-alls) and left_out (a reason by name)."""
-        return dict(self._overlap.report)
+        are computed under all-to-alls), left_out (a reason by name); of "lancet" on this rank: planned (from the fourth pass
+        on), and of the measured backward pass all_to_all_seconds and hidden_seconds (under weight gradients, as planned)."""
+        return self._overlap.told()
 
     def tuning(self) -> dict[str, Any] | None:
         """What the tuning of buckets has tried, on rank 0: settled, trials (iteration, candidate, seconds of an

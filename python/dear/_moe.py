@@ -238,7 +238,7 @@ class MoE(nn.Module):
             )
             token = _moe_nodes.SendTokens.apply(rows, exchange)
             if late:
-                _moe_order.wait_late(token)
+                exchange.measured["gradients of tokens"] = _moe_order.wait_late(token)
             exchanges.append(exchange)
             tokens.append(token)
         made = self._products(x.dtype, late) if own is None else self._own_experts
@@ -246,7 +246,7 @@ class MoE(nn.Module):
             rows = made(part, exchange.arriving, _moe_nodes.TakeTokens.apply(tokens[part], exchange))
             tokens[part] = _moe_nodes.SendBack.apply(rows, exchange)
             if late:
-                _moe_order.wait_late(tokens[part])
+                exchange.measured["gradients of results"] = _moe_order.wait_late(tokens[part])
         results = [
             _moe_nodes.TakeBack.apply(tokens[part], of_part, exchanges[part])
             for part, of_part in enumerate(weights.split(size))
@@ -259,7 +259,10 @@ class MoE(nn.Module):
         for weights in (self.inputs.to(dtype), self.outputs.to(dtype)):
             left = _moe_order.Left()
             token = _moe_nodes.ExpertWeightNode.apply(left, 1 / self.ranks, weights)
-            (_moe_order.compute_late if late else _moe_order.compute_at_once)(token)
+            if late:
+                _moe_order.compute_late(token, left)
+            else:
+                _moe_order.compute_at_once(token)
             nodes.append((left, token, weights.detach()))
 
         def products(part: int, arriving: _moe_routing.Arriving, rows: Tensor) -> Tensor:

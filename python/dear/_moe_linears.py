@@ -26,13 +26,13 @@ class _WeightNode(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, _: Tensor) -> Any:
-        _moe_order.note("weight")
         of_weight = of_bias = None
-        for x, dy in ctx.left.take():
-            if ctx.needs_input_grad[2]:
-                of_weight = x.t().mm(dy) if ctx.transposed else dy.t().mm(x)
-            if ctx.needs_input_grad[3]:
-                of_bias = dy.sum(0)
+        with ctx.left.taken() as parts:
+            for x, dy in parts:
+                if ctx.needs_input_grad[2]:
+                    of_weight = x.t().mm(dy) if ctx.transposed else dy.t().mm(x)
+                if ctx.needs_input_grad[3]:
+                    of_bias = dy.sum(0)
         return None, None, of_weight, of_bias
 
 
@@ -90,7 +90,7 @@ def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor], *, transposed: boo
     left = _moe_order.Left()
     token: Tensor = _WeightNode.apply(left, transposed, weight, bias)
     if late:
-        _moe_order.compute_late(token)
+        _moe_order.compute_late(token, left)
     node = _TransposedInputNode if transposed else _InputNode
     result: Tensor = node.apply(left, weight, x, token, weight.detach(), None if bias is None else bias.detach())
     return result

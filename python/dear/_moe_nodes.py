@@ -3,6 +3,7 @@ and the products of its experts."""
 
 from __future__ import annotations
 
+import time
 from typing import Any, Optional
 
 import torch
@@ -35,6 +36,7 @@ class Exchange:
         self._sends = [sum(sending.counts[rank * experts : (rank + 1) * experts]) for rank in range(ranks)]
         self._takes = [sum(of_rank) for of_rank in arriving.counts]
         self._under_way: dict[str, tuple[Any, Tensor, Tensor]] = {}
+        self.measured: dict[str, Optional[_moe_order.Measured]] = {}
 
     def launch(self, key: str, rows: Tensor, *, there: bool) -> None:
         sends, takes = (self._sends, self._takes) if there else (self._takes, self._sends)
@@ -45,14 +47,23 @@ class Exchange:
             taken[:-1] = rows
             work = None
         else:
+            begun = time.perf_counter()
             work = all_to_all(taken[:-1], rows, takes, sends, self._group)
-            if self._at_once:
+            measured = self.measured.get(key)
+            if self._at_once or measured is not None:
                 work.wait()
+            if measured is not None:
+                measured.happens("launch")
+                measured.travels(time.perf_counter() - begun)
+                work = None
         self._under_way[key] = work, taken, rows
 
     def wait(self, key: str) -> Tensor:
         """What was taken, with the row of zeros."""
         work, taken, _ = self._under_way.pop(key)
+        measured = self.measured.get(key)
+        if measured is not None:
+            measured.happens("wait")
         if work is not None and not self._at_once:
             work.wait()
         return taken
@@ -180,14 +191,15 @@ class ExpertWeightNode(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, _: Tensor) -> Any:
-        _moe_order.note("weight")
-        parts = ctx.left.take()
         result = torch.empty_like(ctx.like, memory_format=torch.contiguous_format)
-        for expert, of_expert in enumerate(result):
-            x = gathered([(arriving, x) for arriving, x, _ in parts], expert)
-            dy = gathered([(arriving, dy) for arriving, _, dy in parts], expert)
-            torch.mm(dy.t(), x, out=of_expert)
-        return None, None, result if ctx.scale == 1 else result.mul_(ctx.scale)
+        with ctx.left.taken() as parts:
+            for expert, of_expert in enumerate(result):
+                x = gathered([(arriving, x) for arriving, x, _ in parts], expert)
+                dy = gathered([(arriving, dy) for arriving, _, dy in parts], expert)
+                torch.mm(dy.t(), x, out=of_expert)
+            if ctx.scale != 1:
+                result.mul_(ctx.scale)
+        return None, None, result
 
 
 class ExpertProduct(torch.autograd.Function):

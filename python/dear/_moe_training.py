@@ -3,6 +3,7 @@ are whole there, so the engine, whose parameters are alike on all ranks, does no
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.optim import Optimizer
 
-from . import _C, _moe
+from . import _C, _moe, _moe_order
 from ._flat_optimizer import FlatOptimizer
 from ._moe_linears import defer_weight_gradients, restore_weight_gradients
 from ._tensor_norms import TensorNormOptimizer
@@ -182,6 +183,7 @@ class Overlap:
             "left_out": {},
         }
         self._restore: Optional[Callable[[nn.Module], None]] = None
+        self.planner: Optional[_moe_order.Planner] = None
         if not overlap:
             return
         if overlap not in _moe.OVERLAPS:
@@ -193,6 +195,19 @@ class Overlap:
         if overlap == "lancet":
             self.report.update(defer_weight_gradients(module))
             self._restore = restore_weight_gradients
+            if any(layer.ranks > 1 for layer in experts.layers.values()):
+                self.planner = _moe_order.Planner()
+
+    def forward(self) -> Any:
+        """As a context, a forward pass of the model."""
+        return contextlib.nullcontext() if self.planner is None else self.planner.forward()
+
+    def told(self) -> dict[str, Any]:
+        planned = self.planner is not None and self.planner.plan is not None
+        seconds = (
+            (self.planner.all_to_all_seconds, self.planner.hidden_seconds) if planned and self.planner else (0.0, 0.0)
+        )
+        return {**self.report, "planned": planned, "all_to_all_seconds": seconds[0], "hidden_seconds": seconds[1]}
 
     def restore(self, module: nn.Module) -> None:
         if self._restore is not None:

@@ -2,8 +2,10 @@
 // the numbers by which autograd orders its nodes.
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -11,7 +13,9 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "dear/base/vocabulary/error.h"
+#include "dear/methods/moe/instructions.h"
 #include "dear/methods/moe/routing.h"
+#include "dear/methods/moe/weight_gradients.h"
 #include "python/src/parts.h"
 
 namespace dear::python {
@@ -55,6 +59,41 @@ std::vector<std::pair<std::int64_t, std::int64_t>> parts_of_batch(std::int64_t s
   return ranges;
 }
 
+// One backward pass as it was measured: each all-to-all is launched and later waited for, each weight
+// gradient can be computed from "ready" on. Returns which weight gradient goes under which all-to-all, by
+// their numbers, and the seconds that this hides.
+using Event = std::tuple<std::string, std::uint32_t, double>;  // what, its number, seconds
+std::pair<std::map<std::uint32_t, std::uint32_t>, double> plan(const std::vector<Event>& events) {
+  using namespace methods::moe;
+  std::vector<Instruction> instructions;
+  std::vector<std::uint32_t> numbers;
+  std::map<std::uint32_t, InstructionId> launched;
+  std::vector<InstructionId> last_launched, last_waited;
+  for (const auto& [what, number, seconds] : events) {
+    const auto id = static_cast<InstructionId>(instructions.size());
+    if (what == "wait") {
+      last_waited = {launched.at(number)};
+      continue;
+    }
+    const bool travels = what == "launch";
+    instructions.push_back({.name = what + " " + std::to_string(number),
+                            .kind = travels ? Kind::all_to_all : Kind::weight_gradient,
+                            .seconds = seconds,
+                            .after = travels ? last_launched : last_waited,
+                            .pass = Pass::backward});
+    numbers.push_back(number);
+    if (travels) {
+      launched[number] = id;
+      last_launched = {id};
+    }
+  }
+  const Hiding hiding = hide_by_best_fit(InstructionGraph(std::move(instructions)));
+  std::map<std::uint32_t, std::uint32_t> under;
+  for (const Hiding::Under& one : hiding.under)
+    for (const InstructionId id : one.instructions) under[numbers[id]] = numbers[one.all_to_all];
+  return {under, hiding.hidden_seconds};
+}
+
 }  // namespace
 
 void bind_moe(py::module_& module) {
@@ -74,6 +113,7 @@ void bind_moe(py::module_& module) {
         methods::moe::check_counts(counts, capacity, ranks, rank);
       },
       py::arg("counts"), py::arg("capacity"), py::arg("ranks"), py::arg("rank"));
+  module.def("moe_plan", &plan, py::arg("events"));
   // Autograd runs the ready node with the highest number first, and numbers nodes from 0 on in each thread.
   module.def(
       "reserve_sequence_numbers",

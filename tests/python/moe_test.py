@@ -20,38 +20,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "moe"))
 import oracle
+from mixtures import DOUBLE, EXPERTS, GATES, HIDDEN, WIDTH, Case, Net, batch, gradients, groups, layer
+from training import Training as Training
 
 import dear
 from dear import _moe, _moe_nodes, _moe_order, _moe_routing
 
 RANKS = 4
-WIDTH, HIDDEN, EXPERTS = 12, 20, 8
-GATES: list[dict[str, Any]] = [
-    {"gate": "switch", "capacity_factor": 1.25},
-    {"gate": "switch", "capacity_factor": 0.5},
-    {"gate": "top2", "capacity_factor": 1.25},
-    {"gate": "batch-prioritized", "top_k": 2, "capacity_factor": 0.75},
-]
-DOUBLE = torch.float64
 warnings.filterwarnings("ignore", category=UserWarning)
-
-pair: Any  # the process group of this rank and its neighbour
-gloo: Any  # of all ranks
-
-
-def layer(group: Any = None, dtype: Any = None, **options: Any) -> dear.MoE:
-    torch.manual_seed(7)
-    return dear.MoE(WIDTH, HIDDEN, experts=EXPERTS, process_group=group, dtype=dtype, **options)
-
-
-def batch(rank: int, samples: int = 8, step: int = 0, dtype: Any = None) -> Tensor:
-    generator = torch.Generator().manual_seed(1000 * step + rank)
-    x = torch.randn(samples, 5, WIDTH, generator=generator, dtype=dtype)
-    return x + 0.8 * torch.arange(WIDTH).remainder(3)  # some experts get more than others
 
 
 def crowded(moe: dear.MoE) -> dear.MoE:
@@ -74,19 +53,9 @@ def passed(moe: nn.Module, x: Tensor) -> list[Tensor]:
     return [result.detach(), x.grad, *(parameter.grad for parameter in moe.parameters())]  # type: ignore[list-item]
 
 
-class Case(unittest.TestCase):
-    def setUp(self) -> None:
-        self.rank = dist.get_rank()
-
-    def assertSameBits(self, found: list[Any], expected: list[Any]) -> None:
-        self.assertEqual(len(found), len(expected))
-        for number, (one, other) in enumerate(zip(found, expected)):
-            self.assertTrue(torch.equal(one, other), f"tensor {number}")
-
-
 class Layers(Case):
     def test_as_one_process_that_loops_over_tokens(self) -> None:
-        for group, ranks in ((None, 4), (pair, 2), (gloo, 4)):
+        for group, ranks in ((None, 4), (groups.pair, 2), (groups.gloo, 4)):
             for options in GATES:
                 with self.subTest(ranks=ranks, **options):
                     self.check_against_loops(layer(group, DOUBLE, z_weight=0.1, **options), group, ranks)
@@ -122,7 +91,7 @@ class Layers(Case):
 
     def test_parts_and_overlaps_have_the_same_bits(self) -> None:
         x = batch(self.rank)
-        for group in (None, pair, gloo):
+        for group in (None, groups.pair, groups.gloo):
             for options in GATES:
                 expected = passed(layer(group, **options), x)
                 full = passed(crowded(layer(group, **options)), x)
@@ -190,34 +159,6 @@ class Layers(Case):
         self.assertSameBits(found[:2], expected[:2])
         for one, other in zip(found, expected):
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
-
-
-class Net(nn.Module):
-    """Two blocks of a Linear layer and a mixture."""
-
-    def __init__(self, group: Any = None, dtype: Any = None, **options: Any) -> None:
-        super().__init__()
-        torch.manual_seed(3)
-        self.first = nn.Linear(WIDTH, WIDTH, dtype=dtype)
-        self.mixtures = nn.ModuleList(layer(group, dtype, **options) for _ in range(2))
-        self.between = nn.Linear(WIDTH, WIDTH, dtype=dtype)
-        self.last = nn.Linear(WIDTH, 2, dtype=dtype)
-        self.checkpointed = ""
-
-    def block(self, number: int, x: Tensor) -> Tensor:
-        return x + self.mixtures[number]((self.first, self.between)[number](x))
-
-    def forward(self, x: Tensor) -> Tensor:
-        for number in range(2):
-            if self.checkpointed and torch.is_grad_enabled():
-                x = checkpoint(self.block, number, x, use_reentrant=self.checkpointed == "reentrant")
-            else:
-                x = self.block(number, x)
-        return self.last(x)
-
-
-def gradients(net: nn.Module) -> list[Tensor]:
-    return [parameter.grad.clone() for parameter in net.parameters() if parameter.grad is not None]
 
 
 class BackwardPasses(Case):
@@ -342,156 +283,6 @@ class BackwardPasses(Case):
         self.assertEqual(order(late), "Lww.Lww." * 2 + "w")
 
 
-class Training(Case):
-    """dear.distribute()."""
-
-    def trained(self, group: Any, make: Callable[[Any], Any], steps: int = 4, **options: Any) -> tuple[Any, Any]:
-        net = Net(group, DOUBLE, capacity_factor=1.5)
-        optimizer = make(net.parameters())
-        model, optimizer = dear.distribute(net, optimizer, process_group=group, fusion="2KiB", **options)
-        for step in range(steps):
-            optimizer.zero_grad()
-            self.loss(model, step).backward()
-            optimizer.step()
-        return model, optimizer
-
-    def loss(self, model: Any, step: int) -> Tensor:
-        return model(batch(self.rank, step=step, dtype=DOUBLE)).square().mean() + sum(
-            one.auxiliary_loss for one in model.mixtures
-        )
-
-    def alone(self, make: Callable[[Any], Any], group: Any, ranks: int, clip: float = 0) -> tuple[list[Tensor], float]:
-        """One process, of all ranks' batches: loops over tokens, and PyTorch's optimiser."""
-        net = Net(group, DOUBLE, capacity_factor=1.5)
-        states = [oracle.leaves(one.whole_state_dict()) for one in net.mixtures]
-        linears = [net.first, net.between, net.last]
-        parameters = [p for one in linears for p in one.parameters()] + [p for one in states for p in one.values()]
-        optimizer = make(parameters)
-        first, norm = self.rank - net.mixtures[0].rank, 0.0
-        for step in range(4):
-            optimizer.zero_grad()
-            total: Any = 0
-            for rank in range(ranks):
-                x = batch(first + rank, step=step, dtype=DOUBLE)
-                for linear, state in zip(linears, states):
-                    mixed = oracle.mixture(linear(x), state, "switch", 1, 1.5)
-                    x, total = x + mixed.output, total + 0.01 * mixed.balance
-                total = total + net.last(x).square().mean()
-            (total / ranks).backward()
-            for parameter in parameters:
-                parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            if clip:
-                norm = float(nn.utils.clip_grad_norm_(parameters, clip))
-            optimizer.step()
-        mine = []
-        for name, parameter in net.named_parameters():
-            if name.startswith("mixtures"):
-                _, number, *key = name.split(".")
-                whole = states[int(number)][".".join(key)].detach()
-                parameter = whole if key[0] == "gate" else oracle.own_part(whole, net.mixtures[0].rank, ranks)
-            mine.append(parameter.detach())
-        return mine, norm
-
-    def assertTrainsAsAlone(self, model: Any, expected: list[Tensor]) -> None:
-        model.close()
-        for (name, found), one in zip(model.module.named_parameters(), expected):
-            torch.testing.assert_close(
-                found.detach(), one, rtol=1e-7, atol=1e-9, msg=lambda text, name=name: f"{name}: {text}"
-            )
-
-    def test_as_one_process(self) -> None:
-        def adamw(parameters: Any) -> Any:
-            return torch.optim.AdamW(parameters, lr=0.01, eps=1e-3)
-
-        for group, ranks in ((None, 4), (pair, 2)):
-            expected, _ = self.alone(adamw, group, ranks)
-            for options in ({"overlap": "lancet"}, {"policy": "wfbp"}, {"update": "program"}):
-                with self.subTest(ranks=ranks, **options):
-                    model, _ = self.trained(group, adamw, **options)
-                    self.assertTrainsAsAlone(model, expected)
-
-    def test_overlaps_train_with_the_same_bits(self) -> None:
-        def sgd(parameters: Any) -> Any:
-            return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
-
-        states = []
-        for overlap in ("none", "experts", "lancet"):
-            model, _ = self.trained(None, sgd, overlap=overlap)
-            states.append([value.clone() for value in model.state_dict().values()])
-            report = model.overlap_report()
-            self.assertEqual(report["mixtures"], ["mixtures.0", "mixtures.1"])
-            self.assertEqual(report["deferred"], ["first", "between", "last"] if overlap == "lancet" else [])
-            model.close()
-            self.assertIs(type(model.module.first), nn.Linear)
-        self.assertSameBits(states[1], states[0])
-        self.assertSameBits(states[2], states[0])
-
-    def test_clipping_counts_each_expert_once(self) -> None:
-        def sgd(parameters: Any) -> Any:
-            return torch.optim.SGD(parameters, lr=0.1)
-
-        expected, norm = self.alone(sgd, None, 4, clip=0.02)
-        for update in ("auto", "program"):
-            net = Net(None, DOUBLE, capacity_factor=1.5)
-            model, optimizer = dear.distribute(net, sgd(net.parameters()), update=update)
-            for step in range(4):
-                self.loss(model, step).backward()
-                with self.assertRaisesRegex(dear.ConfigError, "optimizer.clip_grad_norm_"):
-                    nn.utils.clip_grad_norm_(model.parameters(), 0.02)
-                found = optimizer.clip_grad_norm_(0.02)
-                optimizer.step()
-            self.assertAlmostEqual(float(found), norm, places=9)
-            self.assertTrainsAsAlone(model, expected)
-
-    def test_scaled_losses_and_steps_that_are_given_up(self) -> None:
-        def run(scaled: bool) -> list[Tensor]:
-            net = Net()
-            model, optimizer = dear.distribute(net, torch.optim.SGD(net.parameters(), lr=0.1))
-            scaler = torch.amp.GradScaler("cpu", init_scale=4.0, enabled=scaled)
-            for step in range(3):
-                loss = model(batch(self.rank, step=step)).square().mean()
-                if scaled and step == 1:  # the gradient of one expert, on one rank
-                    scaler.scale(loss).backward()
-                    if self.rank == 2:
-                        net.mixtures[0].inputs.grad[0, 0, 0] = torch.inf  # type: ignore[index]
-                elif step != 1:
-                    scaler.scale(loss).backward()
-                if scaled or step != 1:
-                    scaler.step(optimizer)
-                    scaler.update()
-            model.close()
-            return [parameter.detach() for parameter in net.parameters()]
-
-        for found, expected in zip(run(True), run(False)):
-            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)
-
-    def test_state_is_saved_loaded_and_carried_to_other_ranks(self) -> None:
-        def adam(parameters: Any) -> Any:
-            return torch.optim.Adam(parameters, lr=0.01)
-
-        model, optimizer = self.trained(None, adam, steps=2)
-        kept = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
-        self.assertEqual(len(kept[1]["state"]), len(list(model.parameters())))
-        whole = model.mixtures[0].whole_state_dict()
-        results = []
-        for _ in range(2):
-            model.load_state_dict(kept[0])
-            optimizer.load_state_dict(kept[1])
-            self.loss(model, 9).backward()
-            optimizer.step()
-            results.append([value.clone() for value in model.state_dict().values()])
-        self.assertSameBits(results[0], results[1])
-        with self.assertRaisesRegex(dear.ConfigError, "whole_state_dict"):
-            dear.save("never.pt", model, 2)
-        with self.assertRaisesRegex(dear.ConfigError, "equally many batches"):
-            model.join().__enter__()
-        model.close()
-        self.assertEqual(len(optimizer.state), len(kept[1]["state"]))
-        of_pair = layer(pair, DOUBLE)
-        of_pair.load_state_dict(whole)
-        self.assertTrue(torch.equal(of_pair.inputs, oracle.own_part(whole["inputs"], of_pair.rank, 2)))
-
-
 class Refusals(Case):
     def assertRefused(self, sentence: str, call: Callable[[], Any], error: Any = dear.ConfigError) -> None:
         with self.assertRaisesRegex(error, sentence) as caught:
@@ -558,7 +349,7 @@ class Refusals(Case):
         net = Net()
         net.mixtures[1].inputs = net.mixtures[0].inputs
         self.assertRefused("share a parameter", distribute(net))
-        self.assertRefused("shared out to 2 ranks, and 4 train", distribute(Net(pair)))
+        self.assertRefused("shared out to 2 ranks, and 4 train", distribute(Net(groups.pair)))
         self.assertRefused("LAMB takes norms", distribute(Net(), dear.LAMB))
         self.assertRefused("fp32_masters", distribute(Net(), fp32_masters=True))
         self.assertRefused("overlap='all'", distribute(Net(), overlap="all"))
@@ -571,12 +362,11 @@ class Refusals(Case):
 
 def main() -> int:
     if "RANK" in os.environ:
-        global pair, gloo
         faulthandler.dump_traceback_later(200, exit=True)
         torch.set_num_threads(1)
         dist.init_process_group("cpu:dear", timeout=datetime.timedelta(seconds=60))
         pairs = [dist.new_group([first, first + 1]) for first in (0, 2)]
-        pair, gloo = pairs[dist.get_rank() // 2], dist.new_group(backend="gloo")
+        groups.pair, groups.gloo = pairs[dist.get_rank() // 2], dist.new_group(backend="gloo")
         result = unittest.main(exit=False, argv=sys.argv, failfast=True, verbosity=0).result
         if not result.wasSuccessful():
             os._exit(1)  # the others may be in a collective
