@@ -179,6 +179,7 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
         streams = _streams.collectives_of(module, process_group, group)
         _streams.say_what_carries(module, process_group, group, streams)
         experts = _moe_training.Experts(module, optimizers, group)
+        overlapping = _moe_training.Overlap(overlap, experts)
         if fp32_masters or stochastic_rounding or check_gradients or check_parameters:
             experts.refuse(
                 "fp32_masters, stochastic_rounding, check_gradients and check_parameters are of parameters that are alike on all",
@@ -214,8 +215,9 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
         self.__dict__.update(fp32_masters=fp32_masters, stochastic_rounding=stochastic_rounding)
         self.__dict__.update(_fp32_masters=fp32_masters, _stochastic_rounding=stochastic_rounding)
         self.__dict__.update(_on_streams=streams is not None, _beside=weakref.WeakSet(), _buffers_become=buffers)
-        self.__dict__.update(_experts=experts, _overlap=_moe_training.Overlap(module, overlap, experts))
+        self.__dict__.update(_experts=experts, _overlap=overlapping)
         self.__dict__.update(_turns=Turns(optimizers), _optimizers=optimizers, _sources=sources)
+        overlapping.apply(module)
         self._note_model()
         for one, source in zip(optimizers, sources):
             source.of_program = training.by_program()

@@ -173,9 +173,10 @@ class Experts:
 
 
 class Overlap:
-    """What dear.distribute(overlap=...) changes of a model, until restore()."""
+    """What dear.distribute(overlap=...) changes of a model, from apply() to restore()."""
 
-    def __init__(self, module: nn.Module, overlap: str, experts: Experts) -> None:
+    def __init__(self, overlap: str, experts: Experts) -> None:
+        self._overlap, self._layers = overlap, list(experts.layers.values())
         self.report: dict[str, Any] = {
             "overlap": overlap,
             "mixtures": list(experts.layers),
@@ -184,18 +185,18 @@ class Overlap:
         }
         self._restore: Optional[Callable[[nn.Module], None]] = None
         self.planner: Optional[_moe_order.Planner] = None
-        if not overlap:
-            return
-        if overlap not in _moe.OVERLAPS:
+        if overlap and overlap not in _moe.OVERLAPS:
             raise _C.ConfigError(f"overlap={overlap!r}: there are {', '.join(_moe.OVERLAPS)}")
-        if not experts.layers:
+        if overlap and not experts.layers:
             raise _C.ConfigError(f"overlap={overlap!r} hides all-to-alls of dear.MoE layers, and the model has none")
-        for layer in experts.layers.values():
-            layer.overlap = overlap
-        if overlap == "lancet":
+
+    def apply(self, module: nn.Module) -> None:
+        for layer in self._layers if self._overlap else []:
+            layer.overlap = self._overlap
+        if self._overlap == "lancet":
             self.report.update(defer_weight_gradients(module))
             self._restore = restore_weight_gradients
-            if any(layer.ranks > 1 for layer in experts.layers.values()):
+            if any(layer.ranks > 1 for layer in self._layers):
                 self.planner = _moe_order.Planner()
 
     def forward(self) -> Any:
