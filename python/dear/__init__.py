@@ -29,6 +29,8 @@ from ._distributed import register as _register
 from ._join import Join, join
 from ._kfac import KFAC
 from ._kfac_planning import KfacPlan, KfacRow, plan_kfac
+from ._moe import MoE
+from ._moe_linears import defer_weight_gradients, restore_weight_gradients
 from ._planning import CompressedRow, Gain, LeftOut, Plan, PlanRow, Sensitivity, plan
 from ._simulation import Case, Simulation, Timeline, clusters, models, policies, simulate
 from ._stop import StopOnSignal
@@ -58,6 +60,7 @@ __all__ = [
     "Layer",
     "LeftOut",
     "MismatchError",
+    "MoE",
     "OverRanks",
     "Plan",
     "PlanRow",
@@ -77,6 +80,7 @@ __all__ = [
     "Workload",
     "__version__",
     "clusters",
+    "defer_weight_gradients",
     "distribute",
     "export_checkpoint",
     "import_checkpoint",
@@ -89,6 +93,7 @@ __all__ = [
     "plan",
     "plan_kfac",
     "policies",
+    "restore_weight_gradients",
     "save",
     "simulate",
     "training_policies",

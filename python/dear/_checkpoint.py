@@ -145,6 +145,10 @@ Describe = Callable[[_checkpoint_file.Add, Any, Any, Any], bytes]
 
 def describing(model: DataParallel, position: Mapping[str, Any] | int, extra: Extra) -> Describe:
     """What makes the pickle of a checkpoint at this position."""
+    model._experts.refuse(
+        "a checkpoint has what is alike on all",
+        "let each rank save its model.state_dict() and optimizer.state_dict(), or use whole_state_dict() of the layers",
+    )
     # Those whose state every rank has a part of: a KFAC.
     gathered = {name: one.state_dict() for name, one in (extra or {}).items() if getattr(one, "_on_every_rank", False)}
 

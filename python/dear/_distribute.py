@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from . import _C, _optimizer, _own_names, _raw_reads, _state, _streams, _usable
+from . import _C, _moe_training, _optimizer, _own_names, _raw_reads, _state, _streams, _usable
 from ._compression import Compressed
 from ._join import Joined
 from ._process_group import ProcessGroup, group_of
@@ -51,6 +51,7 @@ def distribute(
     check_gradients: str = "",
     check_parameters: bool = False,
     tuning_cache: str = "",
+    overlap: str = "",
     timeout: float = 120.0,
 ) -> tuple[DataParallel, O]:
     """Trains `model` on all ranks: what synchronous SGD over the union of their batches gives, the communication
@@ -95,6 +96,8 @@ def distribute(
     check_gradients: "error": a gradient that is NaN or infinite on a rank, before the reduction, fails the step on every
         rank, and is named by rank, layer, tensor and elements; "skip": the step is given up, on every rank.
     check_parameters: likewise an error for a parameter that an update has made NaN or infinite.
+    overlap: "none", "experts" or "lancet" for all dear.MoE layers of the model, in place of what each was given; "lancet" lets
+        weight gradients of Linear layers be computed under their all-to-alls, too (see overlap_report()).
     tuning_cache: a file in which rank 0 keeps what tuning learned of a job, for its next run; "" for none.
     timeout: seconds, for every wait for other ranks.
 
@@ -125,6 +128,7 @@ def distribute(
         check_gradients=check_gradients,
         check_parameters=check_parameters,
         tuning_cache=tuning_cache,
+        overlap=overlap,
         timeout=timeout,
     )
     return parallel, optimizer
@@ -164,6 +168,7 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
         check_gradients: str = "",
         check_parameters: bool = False,
         tuning_cache: str = "",
+        overlap: str = "",
         timeout: float = 120.0,
     ) -> None:
         self.__dict__["module"] = None  # __setattr__ and the property `training` ask for it
@@ -173,8 +178,17 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
         group = group_of(process_group, timeout)
         streams = _streams.collectives_of(module, process_group, group)
         _streams.say_what_carries(module, process_group, group, streams)
-        parameters, buffers_of_module = tensors_of(module)
+        experts = _moe_training.Experts(module, optimizers, group)
+        overlapping = _moe_training.Overlap(overlap, experts)
+        if fp32_masters or stochastic_rounding or check_gradients or check_parameters:
+            experts.refuse(
+                "fp32_masters, stochastic_rounding, check_gradients and check_parameters are of parameters that are alike on all",
+                "leave them out",
+            )
+        parameters, buffers_of_module = tensors_of(module, experts.ids)
         sources = [_optimizer.Source(one, type(one)) for one in optimizers]
+        for source in sources:
+            source.apart = experts.ids
         training = _C.Training(
             parameters=parameters,
             buffers=buffers_of_module,
@@ -201,7 +215,9 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
         self.__dict__.update(fp32_masters=fp32_masters, stochastic_rounding=stochastic_rounding)
         self.__dict__.update(_fp32_masters=fp32_masters, _stochastic_rounding=stochastic_rounding)
         self.__dict__.update(_on_streams=streams is not None, _beside=weakref.WeakSet(), _buffers_become=buffers)
+        self.__dict__.update(_experts=experts, _overlap=overlapping)
         self.__dict__.update(_turns=Turns(optimizers), _optimizers=optimizers, _sources=sources)
+        overlapping.apply(module)
         self._note_model()
         for one, source in zip(optimizers, sources):
             source.of_program = training.by_program()
@@ -220,7 +236,8 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
             self._wait_if_open()
         elif self._buffers_become == "forward" and self.module.training:
             self._training.broadcast_buffers()
-        return self.module(*args, **kwargs)
+        with self._overlap.forward():
+            return self.module(*args, **kwargs)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -242,6 +259,7 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
         """Instead of optimizer.step(), on every rank: drops the gradients and updates nothing."""
         self._turns.give_up()
         self._training.discard_step()
+        self._experts.zero()
 
     def regroup(self, fusion: str) -> None:
         """Puts tensors into other buckets, between a step and the next backward; results do not change. Every rank
@@ -272,12 +290,14 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
                 holder, group = self._turns.holder(parameter)
                 alone = _state.as_alone(_state.join_state(state), parameter)
                 holder.state[parameter] = _state.placed(alone, parameter, group)
+        self._experts.leave()
 
     def _end(self) -> None:
         for one in list(self.__dict__.get("_beside", ())):
             one._end()
         if self.__dict__.pop("_open", None) is not None:
             _live.discard(self)
+            self._overlap.restore(self.module)
             for optimizer in self._optimizers:
                 _optimizer.leave(optimizer)
 
@@ -308,6 +328,12 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
         parameter_bytes (of all buckets), padding_bytes (of these, what is no parameter's), buckets, communication_seconds (a collective ran), bytes
         (sent), sparse_as_rows and sparse_made_dense (reductions of gradients that came sparse)."""
         return self._training.statistics()
+
+    def overlap_report(self) -> dict[str, Any]:
+        """What `overlap` did: overlap, mixtures (names of dear.MoE layers), deferred (names of layers whose weight gradients
+        are computed under all-to-alls), left_out (a reason by name); of "lancet" on this rank: planned (from the fourth pass
+        on), and of the measured backward pass all_to_all_seconds and hidden_seconds (under weight gradients, as planned)."""
+        return self._overlap.told()
 
     def tuning(self) -> dict[str, Any] | None:
         """What the tuning of buckets has tried, on rank 0: settled, trials (iteration, candidate, seconds of an

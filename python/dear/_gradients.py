@@ -52,6 +52,10 @@ class Changes:
         error_if_nonfinite, on every rank, for a norm that is not finite: zero_grad() then gives the step up. ConfigError
         under policy dear-eager, and with compression.
         """
+        experts = self._dear()._experts  # type: ignore[attr-defined]
+        if experts:
+            norm = experts.clip_by_norm(self._dear_training(), float(max_norm), float(norm_type), error_if_nonfinite)
+            return torch.tensor(norm, dtype=torch.float64)
         if self._dear_on_streams() and not error_if_nonfinite:
             return self._dear_training().clip_gradients(float(max_norm), float(norm_type))
         norm = self._dear_training().clip_gradients_by_norm(float(max_norm), float(norm_type), error_if_nonfinite)
@@ -61,6 +65,7 @@ class Changes:
         """torch.nn.utils.clip_grad_value_() over the parameters of all groups, at the same place. ConfigError for a
         clip_value that is negative or NaN."""
         self._dear_training().clip_gradients_by_value(float(clip_value))
+        self._dear()._experts.clamp(float(clip_value))  # type: ignore[attr-defined]
 
     def reduce_gradients(self) -> None:
         """Makes `.grad` of every parameter the mean over all ranks, whole on every rank, at the same place: to be read, or
@@ -79,18 +84,20 @@ class Changes:
             self.__dict__.update(scaling)
 
 
-def take_step(training: Any, scale: torch.Tensor | None, found: torch.Tensor | None, on_streams: bool) -> None:
-    """The step of a loss that was multiplied by `scale`, unless something was `found` that is not finite. On streams
-    neither is read here."""
+def take_step(training: Any, scale: torch.Tensor | None, found: torch.Tensor | None, on_streams: bool) -> bool:
+    """The step of a loss that was multiplied by `scale`, unless something was `found` that is not finite: then it returns
+    False. On streams neither is read here."""
     if on_streams and found is not None:
         inverse = None if scale is None else torch.as_tensor(scale).double().reciprocal().float()
         training.step_unless(found, inverse)
     elif found is not None and float(found) > 0:
         training.discard_step()
+        return False
     elif scale is not None and float(scale) != 1:
         training.step_scaled(float(scale))
     else:
         training.step()
+    return True
 
 
 def install(optimizer: Optimizer) -> None:
@@ -131,11 +138,15 @@ def _unscaling(original: Any) -> Any:
         if not allow_fp16 and any(parameter.dtype == torch.float16 for parameter in parameters):
             raise ValueError("Attempting to unscale FP16 gradients.")
         training = optimizer._dear_training()
+        experts = optimizer._dear()._experts
         if optimizer._dear_on_streams():
+            experts.refuse("a GradScaler does not see them on a GPU", "train in bfloat16, which needs no scaling")
             # With allow_fp16 the scaler only looks: the step divides.
             nonfinite = training.unscale_gradients_by(None if allow_fp16 else inv_scale)
             return {found_inf.device: found_inf.copy_(nonfinite)}
         finite = training.unscale_gradients(1 / float(inv_scale))
+        if experts:
+            finite = experts.unscale(float(inv_scale)) and finite
         return {found_inf.device: found_inf.fill_(0.0 if finite else 1.0)}
 
     return unscale
@@ -152,6 +163,10 @@ def _refusing(original: Any, ours: str) -> Any:
             if all(id(parameter) not in given for group in optimizer.param_groups for parameter in group["params"]):
                 continue
             source = optimizer._dear_source()
+            optimizer._dear()._experts.refuse(
+                "a function that goes over the parameters of one rank counts those of no other",
+                f"call optimizer.{ours}()",
+            )
             if not source.of_program:
                 raise _C.ConfigError(
                     "gradients are whole on no rank between backward() and step(), so a function that goes over them rank "

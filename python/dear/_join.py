@@ -24,6 +24,10 @@ class Join:
 
     def __enter__(self) -> Join:
         if self._enable:
+            for model in self._models:
+                model._experts.refuse(
+                    "every rank takes part in each of their passes", "give ranks equally many batches"
+                )
             normalised = [number for number, model in enumerate(self._models) if self._is_normalised(model)]
             self._join = _C.Join([model._training for model in self._models], **self._options)
             for number in normalised:
@@ -100,6 +104,7 @@ class Joined:
     """The methods of a DataParallel that are of uneven inputs."""
 
     _training: Any
+    _experts: Any
 
     def join(
         self,
@@ -119,4 +124,5 @@ class Joined:
         """The gradients of the next step are a mean over `count` samples on this rank: they are averaged over all samples
         of all ranks, not over ranks. Before the first backward of the step, on every rank or on none (MismatchError). With
         0, for an empty batch, this rank's gradients do not count."""
+        self._experts.refuse("their gradients are means over ranks", "give ranks equally many samples")
         self._training.samples(count)

@@ -49,6 +49,8 @@ class Distributed(_gradients.Changes, Optimizer):
         loss means that the step is given up. Before the first step it drops those from before distribute()."""
         training = self._dear_training()
         some = training.gradients_arrived() or not training.has_stepped()
+        if not self._dear()._turns.has_stepped(self):
+            self._dear()._experts.zero()
         if some and not self._dear()._turns.has_stepped(self):
             self._dear()._turns.give_up()
             super().zero_grad(set_to_none)
@@ -91,8 +93,13 @@ class Sharded(Distributed):
     @Optimizer.profile_hook_step
     def _dear_step(self) -> None:
         if self._dear()._turns.take(self):
+            parallel = self._dear()
             with self._without_scaling() as (scale, found):
-                _gradients.take_step(self._dear_training(), scale, found, self._dear_on_streams())
+                if _gradients.take_step(self._dear_training(), scale, found, self._dear_on_streams()):
+                    if scale is not None and float(scale) != 1:
+                        parallel._experts.scale(1 / float(scale))
+                    parallel._experts.step(parallel._optimizers)
+            parallel._experts.zero()
 
     def state_dict(self) -> dict[str, Any]:
         """The state whole, as one process has it; every rank calls it after the same step."""
@@ -104,6 +111,7 @@ class Sharded(Distributed):
             for parameter, state in training.optimizer_state():
                 if state is not None and id(parameter) in mine:
                     self.state[parameter] = join_state(state)
+            self.state.update(self._dear()._experts.states(self) or self._dear_source().state_apart)
             return super().state_dict()
         finally:
             self.__dict__["state"] = kept
@@ -119,10 +127,16 @@ class Sharded(Distributed):
         if not training.has_state():
             return
         try:
+            apart = self._dear()._experts.ids
+            self._dear()._experts.set_states(self, self.state)
             mine = self._own()
             others = [] if self._dear()._turns.count == 1 else training.optimizer_state()
             training.load_optimizer_state(
-                [(parameter, split_state(state, parameter, whole=True)) for parameter, state in self.state.items()]
+                [
+                    (parameter, split_state(state, parameter, whole=True))
+                    for parameter, state in self.state.items()
+                    if id(parameter) not in apart
+                ]
                 + [(parameter, state) for parameter, state in others if id(parameter) not in mine]
             )
         finally:
@@ -163,7 +177,10 @@ class Whole(Distributed):
             return result
         source.result = None
         with self._without_scaling() as (scale, found):
+            if scale is not None and float(scale) != 1:
+                self._dear()._experts.scale(1 / float(scale))
             _gradients.take_step(self._dear_training(), scale, found, False)
+        self._dear()._experts.zero()
         return result if given else source.result
 
     step.hooked = True  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.modules import module as registrations
 from torch.optim import Optimizer
 
-from . import _C, _usable
+from . import _C, _moe_training, _usable
 
 # How often any module was given a parameter or a module, from the first DataParallel on.
 _count = 0
@@ -52,7 +52,13 @@ class Rebuilding:
         """
         training = self._training
         _usable.require_plain_parameters(self.module)
-        training.rebuild(*tensors_of(self.module))
+        before = self.__dict__["_experts"]
+        experts = _moe_training.Experts(self.module, self._optimizers, self.__dict__["_group"])
+        if experts.ids != before.ids:
+            raise _C.ConfigError(
+                "experts of dear.MoE layers stay while a model trains: close() it, and distribute() anew"
+            )
+        training.rebuild(*tensors_of(self.module, experts.ids))
         gone = {id(p): p for p in (*self.__dict__["_gone"], *self.__dict__["_known"])}
         self._note_model()
         for parameter in self.__dict__["_known"]:
@@ -86,6 +92,9 @@ class Rebuilding:
         self.__dict__["_noted"] = _count
 
 
-def tensors_of(module: nn.Module) -> tuple[list[tuple[str, Any]], Callable[[], list[tuple[str, Any]]]]:
-    """The parameters of the module, and what returns its buffers as they are then, as the engine takes them."""
-    return list(module.named_parameters(remove_duplicate=False)), lambda: list(module.named_buffers())
+def tensors_of(
+    module: nn.Module, apart: frozenset[int] = frozenset()
+) -> tuple[list[tuple[str, Any]], Callable[[], list[tuple[str, Any]]]]:
+    """The parameters of the module but for those `apart`, by id, and what returns its buffers as they are then, as the engine takes them."""
+    named = module.named_parameters(remove_duplicate=False)
+    return [(name, one) for name, one in named if id(one) not in apart], lambda: list(module.named_buffers())

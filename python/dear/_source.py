@@ -27,6 +27,10 @@ class Source:
         self._stepped = False  # in this iteration, by step_now()
         self.stepping = False
         self.of_program = False  # as all ranks have agreed
+        self.apart: frozenset[int] = (
+            frozenset()
+        )  # ids of parameters that lie on one rank, which the engine does not see
+        self.state_apart: dict[torch.Tensor, Any] = {}  # of these, from before the first step on shards
         self.result: Any = None
 
     def name(self) -> str:
@@ -44,7 +48,8 @@ class Source:
         return None
 
     def parameter_groups(self) -> list[list[torch.Tensor]]:
-        return [list(group["params"]) for group in self.original.param_groups]
+        groups = self.original.param_groups
+        return [[one for one in group["params"] if id(one) not in self.apart] for group in groups]
 
     def vectors(self, group: int) -> tuple[int, bool, bool]:
         """How the tensors of a parameter group are given: vectors of at most so many elements, tensors joined in them; or
@@ -115,6 +120,7 @@ class Source:
             self.original.state[tensor] = placed(join_state(state), tensor, group)
 
     def state_leaves(self) -> None:
+        self.state_apart = {one: state for one, state in self.original.state.items() if id(one) in self.apart}
         self.original.__dict__["state"] = StateElsewhere()
 
     def state_is_away(self) -> bool:

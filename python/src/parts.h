@@ -87,6 +87,8 @@ void bind_batch_norm(py::module_& module);
 void bind_checkpoints(py::module_& module, BoundTraining& training);
 // K-FAC.
 void bind_kfac(py::module_& module);
+// Mixtures of experts.
+void bind_moe(py::module_& module);
 // The backend of torch.distributed. After bind_groups().
 void bind_distributed(py::module_& module);
 // simulate() and plan().

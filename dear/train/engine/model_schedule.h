@@ -13,9 +13,9 @@
 
 namespace dear::train {
 
-// Returns a model as a schedule sees it: layers and tensors in the order of their use, without times. `order`:
-// indices into `parameters` by first use; `layer_of[i]`: the layer of parameters[i], numbered in forward
-// order.
+// Returns a model as a schedule sees it: layers and tensors in the order of their use, without times.
+// `order`: indices into `parameters` by first use; `layer_of[i]`: the layer of parameters[i], numbered in
+// forward order.
 Workload workload_of(const std::vector<TrainedParameter>& parameters, const std::vector<std::size_t>& order,
                      const std::vector<LayerId>& layer_of);
 // Adds the times of a profile, of as many layers.

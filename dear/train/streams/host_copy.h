@@ -18,7 +18,8 @@ namespace dear::streams {
 // own, so that they wait for no collective.
 class FlatHostCopy : public buckets::HostCopy {
  public:
-  // It copies all of `vector`, which is 1-D; `copy` has as many elements of its type. `streams` outlives this.
+  // It copies all of `vector`, which is 1-D; `copy` has as many elements of its type. `streams` outlives
+  // this.
   FlatHostCopy(at::Tensor vector, const View& copy, BucketStreams& streams);
   void follow() override;
   void take() override;

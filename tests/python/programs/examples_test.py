@@ -14,6 +14,7 @@ PROGRAMS = {
     "digits": ["--steps", 48, "--report", 12],
     "chargpt": ["--steps", 8, "--report", 2, "--layers", 1, "--width", 32, "--context", 32, "--characters", 20000],
     "muon": ["--steps", 8, "--report", 2, "--layers", 1, "--width", 32, "--context", 32, "--characters", 20000],
+    "moe": ["--steps", 8, "--report", 2, "--layers", 1, "--width", 32, "--context", 32, "--parts", 2],
     "gpt2": ["--steps", 8, "--report", 2, "--layers", 1, "--width", 32, "--context", 32],
 }
 LAUNCH = [sys.executable, HERE / "run_programs.py"]
@@ -54,6 +55,11 @@ class Programs(dear_processes.Case):
 class Examples(Programs):
     def test_digits_and_chargpt(self):
         self.check(["digits", "chargpt"], ["digits", "chargpt"])
+
+    def test_moe(self):
+        losses = self.losses(2, ["moe"])["moe"]
+        self.assertEqual(len(losses), 4)
+        self.assertLess(losses[-1], losses[0])
 
     def test_without_what_it_needs_a_program_says_so(self):
         # None in sys.modules: the import fails as if nothing were installed.

@@ -1,0 +1,194 @@
+"""The order in which autograd runs the backward pass of mixtures of experts, by the numbers of its nodes.
+
+Of the nodes that are ready autograd runs the one with the highest number, and numbers nodes as they are made. Below all
+those numbers a range is reserved here. In it lie nodes that wait for an all-to-all and nodes that compute a weight
+gradient, for which nothing of the backward pass waits: so that a launched all-to-all is waited for once the weight gradients
+that go under it are computed (Lancet, Jiang et al. 2024, https://doi.org/10.48550/arXiv.2404.19429, section 4.2).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any, Optional
+
+import torch
+
+from . import _C
+
+_EXCHANGES = 1 << 18  # numbers start again after so many, which changes an order and no result
+_ABOVE_ALL_WAITS = 2 * _EXCHANGES + 3
+_exchanges = 0  # so many were made
+_log: Optional[list[str]] = None
+
+
+def reserve() -> None:
+    """Before this thread makes a node."""
+    _C.reserve_sequence_numbers(_ABOVE_ALL_WAITS + 1)
+
+
+def wait_late(result: torch.Tensor) -> Optional[Measured]:
+    """The node that made the result waits, in the backward pass, for an all-to-all: behind all weight gradients that are
+    ready then and go under it. Of several that wait, the one made last comes first, as without this. Returns who wants to
+    know what becomes of it."""
+    global _exchanges
+    if result.grad_fn is None:
+        return None
+    number, _exchanges = _exchanges, _exchanges + 1
+    result.grad_fn._set_sequence_nr(2 * (number % _EXCHANGES) + 2)  # type: ignore[attr-defined]
+    return None if _pass is None else _pass.has_exchange()
+
+
+def compute_late(token: torch.Tensor, left: Left) -> None:
+    """The node that made the token computes a weight gradient: under the all-to-all that was planned, else once nothing else
+    is ready but what waits."""
+    if token.grad_fn is None:
+        return
+    number = _ABOVE_ALL_WAITS
+    if _pass is not None:
+        left.measured, under = _pass.has_weight()
+        number = number if under is None else 2 * (under % _EXCHANGES) + 3
+    token.grad_fn._set_sequence_nr(number)  # type: ignore[attr-defined]
+
+
+def compute_at_once(token: torch.Tensor) -> None:
+    """Likewise, as soon as it can be: where plain autograd computes it."""
+    if token.grad_fn is not None:
+        token.grad_fn._set_sequence_nr(1 << 60)  # type: ignore[attr-defined]
+
+
+def note(what: str) -> None:
+    if _log is not None:
+        _log.append(what)
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[list[str]]:
+    """What the nodes of backward passes do meanwhile, in order: "launch", "wait" and "weight"."""
+    global _log
+    before, _log = _log, []
+    try:
+        yield _log
+    finally:
+        _log = before
+
+
+class Left:
+    """What the backward of a product leaves for its weight gradient, by part, within one backward pass. What a pass left
+    that was broken off is dropped by the next."""
+
+    def __init__(self) -> None:
+        self.measured: Optional[Measured] = None
+        self._pass = -1
+        self._parts: dict[int, Any] = {}
+
+    def add(self, part: int, what: Any) -> None:
+        running = torch._C._current_graph_task_id()
+        if running != self._pass:
+            self._pass, self._parts = running, {}
+        self._parts[part] = what
+        if self.measured is not None:
+            self.measured.happens("ready")
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[list[Any]]:
+        """For the weight gradient to be computed meanwhile."""
+        note("weight")
+        parts, self._parts = self._parts, {}
+        begun = time.perf_counter()
+        yield [parts[part] for part in sorted(parts)]
+        if self.measured is not None:
+            self.measured.takes(time.perf_counter() - begun)
+
+
+class Measured:
+    """An all-to-all or a weight gradient of a pass that is measured."""
+
+    def __init__(self, of_pass: Pass, number: int) -> None:
+        self._of_pass, self._number = of_pass, number
+
+    def happens(self, what: str) -> None:
+        """In this order: "ready", "launch", "wait"."""
+        self._of_pass.events.append((what, self._number))
+
+    def takes(self, seconds: float) -> None:
+        self._of_pass.weight_seconds[self._number] = seconds
+
+    def travels(self, seconds: float) -> None:
+        self._of_pass.exchange_seconds[self._number] = seconds
+
+
+class Pass:
+    """A forward pass, whose all-to-alls and weight gradients are numbered in its order, and its backward pass."""
+
+    def __init__(self, plan: dict[int, int], measured: bool) -> None:
+        self._plan, self._measured, self._first = plan, measured, _exchanges
+        self._exchanges = self._weights = 0
+        self.events: list[tuple[str, int]] = []
+        self.weight_seconds: dict[int, float] = {}
+        self.exchange_seconds: dict[int, float] = {}
+
+    def has_exchange(self) -> Optional[Measured]:
+        self._exchanges += 1
+        return Measured(self, self._exchanges - 1) if self._measured else None
+
+    def has_weight(self) -> tuple[Optional[Measured], Optional[int]]:
+        """Also the number of the all-to-all that it goes under, among all that were ever made."""
+        self._weights += 1
+        under = self._plan.get(self._weights - 1)
+        measured = Measured(self, self._weights - 1) if self._measured else None
+        return measured, None if under is None else self._first + under
+
+    def is_whole(self) -> bool:
+        """Whether its backward pass ran to the end."""
+        return (len(self.exchange_seconds), len(self.weight_seconds)) == (self._exchanges, self._weights)
+
+    def in_order(self) -> list[tuple[str, int, float]]:
+        """Of each weight gradient, where the last part of its product was ready."""
+        ready = {number: at for at, (what, number) in enumerate(self.events) if what == "ready"}
+        found = []
+        for at, (what, number) in enumerate(self.events):
+            if what != "ready" or ready[number] == at:
+                found.append(
+                    (what, number, (self.weight_seconds if what == "ready" else self.exchange_seconds)[number])
+                )
+        return found
+
+
+class Planner:
+    """Which weight gradient of a model goes under which all-to-all: from the times of one backward pass, whose all-to-alls
+    are waited for where they are launched, by best fit (Lancet's Algorithm 1). Each rank plans for itself, since the order
+    of weight gradients is its own affair."""
+
+    WARM = 2  # passes before the one that is measured
+
+    def __init__(self) -> None:
+        self._passes = 0
+        self._watched: Optional[Pass] = None
+        self.plan: Optional[dict[int, int]] = None
+        self.all_to_all_seconds = self.hidden_seconds = 0.0
+
+    @contextlib.contextmanager
+    def forward(self) -> Iterator[None]:
+        """A forward pass of the model."""
+        global _pass
+        if not torch.is_grad_enabled():
+            yield
+            return
+        if self._watched is not None and self._watched.is_whole():
+            events = self._watched.in_order()
+            self.plan, self.hidden_seconds = _C.moe_plan(events) if events else ({}, 0.0)
+            self.all_to_all_seconds = sum(self._watched.exchange_seconds.values())
+            self._watched = None
+        measured = self.plan is None and self._passes >= self.WARM
+        before, _pass = _pass, Pass(self.plan or {}, measured)
+        self._watched = _pass if measured else None
+        self._passes += 1
+        try:
+            yield
+        finally:
+            _pass = before
+
+
+_pass: Optional[Pass] = None  # the forward pass that runs

@@ -1,0 +1,215 @@
+"""What a DataParallel does with the experts of dear.MoE layers: their parameters lie on one rank each and their gradients
+are whole there, so the engine, whose parameters are alike on all ranks, does not see them."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+from collections.abc import Callable
+from typing import Any, Optional
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.optim import Optimizer
+
+from . import _C, _moe, _moe_order
+from ._flat_optimizer import FlatOptimizer
+from ._moe_linears import defer_weight_gradients, restore_weight_gradients
+from ._tensor_norms import TensorNormOptimizer
+
+
+class Experts:
+    """Those of a model, and the state that its optimisers on shards keep of them, which are objects of the same classes. Without experts
+    there is nothing to do. Where the program's optimiser makes the updates, it has experts among its parameters."""
+
+    def __init__(self, module: nn.Module, optimizers: list[Optimizer], group: _C.Group) -> None:
+        self._rank = group.rank
+        self.layers = {name: one for name, one in module.named_modules() if isinstance(one, _moe.MoE)}
+        self._layer_of: dict[int, str] = {}
+        self.parameters: list[nn.Parameter] = []
+        for name, layer in self.layers.items():
+            if layer.ranks != group.size:
+                raise _C.ConfigError(
+                    f"rank {group.rank}: the experts of '{name}' are shared out to {layer.ranks} ranks, and {group.size} "
+                    "train: make the layer after torch.distributed.init_process_group(), on the same process group"
+                )
+            for parameter in layer.expert_parameters():
+                if id(parameter) in self._layer_of:
+                    raise _C.ConfigError(
+                        f"rank {group.rank}: experts of '{name}' and '{self._layer_of[id(parameter)]}' share a parameter, whose "
+                        "gradient would be that of two mixtures: give each layer experts of its own"
+                    )
+                self._layer_of[id(parameter)] = name
+                self.parameters.append(parameter)
+        self.ids = frozenset(self._layer_of)
+        self._twins: dict[int, tuple[Optimizer, FlatOptimizer]] = {}
+        self._require_held(optimizers)
+
+    def _require_held(self, optimizers: list[Optimizer]) -> None:
+        held = set()
+        for optimizer in optimizers:
+            mine = [id(one) for group in optimizer.param_groups for one in group["params"] if id(one) in self.ids]
+            if mine and isinstance(optimizer, TensorNormOptimizer):
+                raise _C.ConfigError(
+                    f"rank {self._rank}: {type(optimizer).__name__} takes norms of whole tensors, and those of experts in "
+                    f"'{self._layer_of[mine[0]]}' lie on several ranks: give experts to an elementwise optimiser"
+                )
+            held.update(mine)
+        for parameter in self.parameters:
+            if parameter.requires_grad and id(parameter) not in held:
+                raise _C.ConfigError(
+                    f"rank {self._rank}: the optimiser does not hold the experts of '{self._layer_of[id(parameter)]}': make it "
+                    "from the parameters of the whole model, or freeze them"
+                )
+
+    def __bool__(self) -> bool:
+        return bool(self.parameters)
+
+    def refuse(self, what: str, remedy: str) -> None:
+        """ConfigError where there are experts."""
+        if self.parameters:
+            raise _C.ConfigError(
+                f"rank {self._rank}: the model has experts on each rank ('{next(iter(self.layers))}'), and {what}: {remedy}"
+            )
+
+    # ---- gradients, which are means over ranks
+
+    def _gradients(self) -> list[torch.Tensor]:
+        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+
+    def zero(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    @torch.no_grad()
+    def scale(self, factor: float) -> None:
+        for gradient in self._gradients():
+            gradient.mul_(factor)
+
+    def _over_ranks(self, value: float, operation: Any) -> float:
+        layer = next(iter(self.layers.values()))
+        result = torch.tensor([value], dtype=torch.float64, device=layer.gate.weight.device)
+        if layer.ranks > 1:
+            dist.all_reduce(result, operation, group=layer.own_group())
+        return result.item()
+
+    def unscale(self, inverse: float) -> bool:
+        """Returns whether all are finite, on every rank."""
+        finite = all(bool(gradient.isfinite().all()) for gradient in self._gradients())
+        self.scale(inverse)
+        return self._over_ranks(0.0 if finite else 1.0, dist.ReduceOp.MAX) == 0
+
+    def clip_by_norm(self, training: Any, max_norm: float, norm_type: float, error_if_nonfinite: bool) -> float:
+        """Over all parameters of the model: those of experts count once, on their rank."""
+        if not max_norm >= 0:
+            training.clip_gradients_by_norm(max_norm, norm_type, False)  # which says why not
+        dense: float = training.clip_gradients_by_norm(math.inf, norm_type, False)
+        norms = [torch.linalg.vector_norm(one.double(), norm_type) for one in self._gradients()]
+        if math.isinf(norm_type):
+            mine = max((norm.item() for norm in norms), default=0.0)
+            total = max(dense, self._over_ranks(mine, dist.ReduceOp.MAX))
+        else:
+            mine = sum(norm.item() ** norm_type for norm in norms)
+            total = (dense**norm_type + self._over_ranks(mine, dist.ReduceOp.SUM)) ** (1 / norm_type)
+        if not math.isfinite(total) and (error_if_nonfinite or math.isnan(total) or math.isinf(dense)):
+            raise _C.ConfigError(
+                f"rank {self._rank}: the norm of the gradients is {total}, so they cannot be clipped: give up the step with "
+                "zero_grad()"
+            )
+        factor = max_norm / (total + 1e-6)
+        if factor < 1:
+            training.clip_gradients_by_norm(factor * (dense + 1e-6), norm_type, False)
+            self.scale(factor)
+        return total
+
+    @torch.no_grad()
+    def clamp(self, limit: float) -> None:
+        for gradient in self._gradients():
+            gradient.clamp_(-limit, limit)
+
+    # ---- updates, where those of dense parameters are of shards
+
+    def step(self, optimizers: list[Any]) -> None:
+        """After the engine's step of optimisers on shards."""
+        for optimizer in optimizers if self.parameters else []:
+            mine = [self._of(group) for group in optimizer.param_groups]
+            if any(mine):
+                flat = self._twin(optimizer)
+                if not flat.has_current_options():
+                    flat.capture_options()
+                flat.step(mine)
+        self.zero()
+
+    def _of(self, group: dict[str, Any]) -> list[torch.Tensor]:
+        return [one for one in group["params"] if id(one) in self.ids]
+
+    def _twin(self, optimizer: Any) -> FlatOptimizer:
+        if id(optimizer) not in self._twins:
+            flat = FlatOptimizer(optimizer, optimizer._dear_class)
+            flat._flat.state.update(optimizer._dear_source().state_apart)
+            self._twins[id(optimizer)] = optimizer, flat
+        return self._twins[id(optimizer)][1]
+
+    def states(self, optimizer: Any) -> dict[torch.Tensor, Any]:
+        """What the optimiser remembers of experts on this rank; nothing before the first step."""
+        if id(optimizer) not in self._twins:
+            return {}
+        return {one: state for one, state in self._twin(optimizer)._flat.state.items() if state}
+
+    def set_states(self, optimizer: Any, states: dict[torch.Tensor, Any]) -> None:
+        if self.parameters:
+            kept = self._twin(optimizer)._flat.state
+            kept.clear()
+            # Copies: steps write into them, and the program may load its dict once more.
+            kept.update({one: copy.deepcopy(state) for one, state in states.items() if id(one) in self.ids})
+
+    def leave(self) -> None:
+        """The program's optimisers get the state back."""
+        for optimizer, flat in self._twins.values():
+            optimizer.state.update(flat._flat.state)
+        self._twins.clear()
+
+
+class Overlap:
+    """What dear.distribute(overlap=...) changes of a model, from apply() to restore()."""
+
+    def __init__(self, overlap: str, experts: Experts) -> None:
+        self._overlap, self._layers = overlap, list(experts.layers.values())
+        self.report: dict[str, Any] = {
+            "overlap": overlap,
+            "mixtures": list(experts.layers),
+            "deferred": [],
+            "left_out": {},
+        }
+        self._restore: Optional[Callable[[nn.Module], None]] = None
+        self.planner: Optional[_moe_order.Planner] = None
+        if overlap and overlap not in _moe.OVERLAPS:
+            raise _C.ConfigError(f"overlap={overlap!r}: there are {', '.join(_moe.OVERLAPS)}")
+        if overlap and not experts.layers:
+            raise _C.ConfigError(f"overlap={overlap!r} hides all-to-alls of dear.MoE layers, and the model has none")
+
+    def apply(self, module: nn.Module) -> None:
+        for layer in self._layers if self._overlap else []:
+            layer.overlap = self._overlap
+        if self._overlap == "lancet":
+            self.report.update(defer_weight_gradients(module))
+            self._restore = restore_weight_gradients
+            if any(layer.ranks > 1 for layer in self._layers):
+                self.planner = _moe_order.Planner()
+
+    def forward(self) -> Any:
+        """As a context, a forward pass of the model."""
+        return contextlib.nullcontext() if self.planner is None else self.planner.forward()
+
+    def told(self) -> dict[str, Any]:
+        planned = self.planner is not None and self.planner.plan is not None
+        seconds = (
+            (self.planner.all_to_all_seconds, self.planner.hidden_seconds) if planned and self.planner else (0.0, 0.0)
+        )
+        return {**self.report, "planned": planned, "all_to_all_seconds": seconds[0], "hidden_seconds": seconds[1]}
+
+    def restore(self, module: nn.Module) -> None:
+        if self._restore is not None:
+            self._restore(module)

@@ -1,0 +1,127 @@
+// Mixtures of experts for Python: the arithmetic of gates (dear/methods/moe), on which dear.MoE stands, and
+// the numbers by which autograd orders its nodes.
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <ATen/SequenceNumber.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "dear/base/vocabulary/error.h"
+#include "dear/methods/moe/instructions.h"
+#include "dear/methods/moe/routing.h"
+#include "dear/methods/moe/weight_gradients.h"
+#include "python/src/parts.h"
+
+namespace dear::python {
+namespace {
+
+// The elements of a tensor, which keeps them. ConfigError for one of another type or place.
+template <typename T>
+std::span<T> elements(const at::Tensor& tensor, const std::string& name) {
+  if (tensor.scalar_type() != c10::CppTypeToScalarType<T>::value || !tensor.device().is_cpu() ||
+      !tensor.is_contiguous())
+    throw ConfigError(name + " of a gate must be contiguous, on the CPU and of its own type");
+  return {tensor.data_ptr<T>(), static_cast<std::size_t>(tensor.numel())};
+}
+
+std::vector<std::int64_t> place_in_order(const at::Tensor& experts, std::int64_t capacity,
+                                         const at::Tensor& used, const at::Tensor& slots) {
+  return methods::moe::place_in_order(elements<std::int32_t>(experts, "experts"), capacity,
+                                      elements<std::int64_t>(used, "used"),
+                                      elements<std::int64_t>(slots, "slots"));
+}
+
+std::vector<std::int64_t> place_by_importance(const at::Tensor& experts, int choices,
+                                              const at::Tensor& scores, std::int64_t capacity,
+                                              std::int64_t expert_count, const at::Tensor& slots) {
+  return methods::moe::place_by_importance(elements<std::int32_t>(experts, "experts"), choices,
+                                           elements<float>(scores, "scores"), capacity, expert_count,
+                                           elements<std::int64_t>(slots, "slots"));
+}
+
+std::vector<std::int64_t> take_part(const at::Tensor& experts, std::int64_t expert_count,
+                                    const at::Tensor& slots) {
+  return methods::moe::take_part(elements<std::int32_t>(experts, "experts"), expert_count,
+                                 elements<std::int64_t>(slots, "slots"));
+}
+
+std::vector<std::pair<std::int64_t, std::int64_t>> parts_of_batch(std::int64_t samples,
+                                                                  std::int64_t tokens_of_sample, int parts) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
+  for (const methods::moe::TokenRange& range : methods::moe::parts_of_batch(samples, tokens_of_sample, parts))
+    ranges.emplace_back(range.begin, range.end);
+  return ranges;
+}
+
+// One backward pass as it was measured: each all-to-all is launched and later waited for, each weight
+// gradient can be computed from "ready" on. Returns which weight gradient goes under which all-to-all, by
+// their numbers, and the seconds that this hides.
+using Event = std::tuple<std::string, std::uint32_t, double>;  // what, its number, seconds
+std::pair<std::map<std::uint32_t, std::uint32_t>, double> plan(const std::vector<Event>& events) {
+  using namespace methods::moe;
+  std::vector<Instruction> instructions;
+  std::vector<std::uint32_t> numbers;
+  std::map<std::uint32_t, InstructionId> launched;
+  std::vector<InstructionId> last_launched, last_waited;
+  for (const auto& [what, number, seconds] : events) {
+    const auto id = static_cast<InstructionId>(instructions.size());
+    if (what == "wait") {
+      last_waited = {launched.at(number)};
+      continue;
+    }
+    const bool travels = what == "launch";
+    instructions.push_back({.name = what + " " + std::to_string(number),
+                            .kind = travels ? Kind::all_to_all : Kind::weight_gradient,
+                            .seconds = seconds,
+                            .after = travels ? last_launched : last_waited,
+                            .pass = Pass::backward});
+    numbers.push_back(number);
+    if (travels) {
+      launched[number] = id;
+      last_launched = {id};
+    }
+  }
+  const Hiding hiding = hide_by_best_fit(InstructionGraph(std::move(instructions)));
+  std::map<std::uint32_t, std::uint32_t> under;
+  for (const Hiding::Under& one : hiding.under)
+    for (const InstructionId id : one.instructions) under[numbers[id]] = numbers[one.all_to_all];
+  return {under, hiding.hidden_seconds};
+}
+
+}  // namespace
+
+void bind_moe(py::module_& module) {
+  module.def("moe_capacity", &methods::moe::capacity_of, py::arg("factor"), py::arg("tokens"),
+             py::arg("experts"));
+  module.def("moe_experts_of_rank", &methods::moe::experts_of_rank, py::arg("experts"), py::arg("ranks"));
+  module.def("moe_parts_of_batch", &parts_of_batch, py::arg("samples"), py::arg("tokens_of_sample"),
+             py::arg("parts"));
+  module.def("moe_place_in_order", &place_in_order, py::arg("experts"), py::arg("capacity"), py::arg("used"),
+             py::arg("slots"));
+  module.def("moe_place_by_importance", &place_by_importance, py::arg("experts"), py::arg("choices"),
+             py::arg("scores"), py::arg("capacity"), py::arg("expert_count"), py::arg("slots"));
+  module.def("moe_take_part", &take_part, py::arg("experts"), py::arg("expert_count"), py::arg("slots"));
+  module.def(
+      "moe_check_counts",
+      [](const std::vector<std::int64_t>& counts, std::int64_t capacity, int ranks, int rank) {
+        methods::moe::check_counts(counts, capacity, ranks, rank);
+      },
+      py::arg("counts"), py::arg("capacity"), py::arg("ranks"), py::arg("rank"));
+  module.def("moe_plan", &plan, py::arg("events"));
+  // Autograd runs the ready node with the highest number first, and numbers nodes from 0 on in each thread.
+  module.def(
+      "reserve_sequence_numbers",
+      [](std::uint64_t count) {
+        while (at::sequence_number::peek() < count) at::sequence_number::get_and_increment();
+      },
+      py::arg("count"),
+      "Nodes of autograd that this thread makes have numbers of at least `count` from now on.");
+}
+
+}  // namespace dear::python
