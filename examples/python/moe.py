@@ -115,7 +115,8 @@ def main() -> None:
         told = model.blocks[0].mixture.statistics()
         seconds = (time.perf_counter() - begun) / options.steps
         print(f"{model.world_size} ranks, backend {model.backend}; {1e3 * seconds:.1f} ms a step")
-        print(f"block 0: tokens by expert {told['by_expert']}, {told['dropped']} of {told['tokens']} dropped on rank 0")
+        choices = told["by_expert"]
+        print(f"block 0: tokens by expert {choices}, {told['dropped']} of {sum(choices)} dropped on rank 0")
     if dist.is_initialized():
         dist.destroy_process_group()
 

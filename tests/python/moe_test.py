@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import sys
+import types
 import unittest
 import warnings
 from collections.abc import Callable
@@ -252,6 +253,31 @@ class BackwardPasses(Case):
             self.assertEqual(sorted(seen), sorted(name for name, _ in net.named_parameters()))
 
         self.assertSameGradients(run)
+
+    def test_layers_whose_weights_lie_the_other_way(self) -> None:
+        class Conv1D(nn.Module):  # of transformers, which need not be there
+            def __init__(self) -> None:
+                super().__init__()
+                torch.manual_seed(2)
+                self.weight, self.bias = nn.Parameter(torch.randn(WIDTH, 7)), nn.Parameter(torch.randn(7))
+
+            def forward(self, x: Tensor) -> Tensor:
+                return torch.addmm(self.bias, x.view(-1, WIDTH), self.weight).view(*x.shape[:-1], 7)
+
+        with mock.patch.dict(sys.modules, {"transformers.pytorch_utils": types.SimpleNamespace(Conv1D=Conv1D)}):
+            net = nn.Sequential(Conv1D(), nn.Bilinear(7, 7, 2))
+            expected = passed(net[0], batch(0))
+            report = dear.defer_weight_gradients(net)
+            self.assertEqual(report, {"deferred": ["0"], "left_out": {}})
+            self.assertSameBits(passed(net[0], batch(0)), expected)
+            dear.restore_weight_gradients(net)
+            self.assertIs(type(net[0]), Conv1D)
+            replaced, embedding = nn.Linear(3, 3), nn.Embedding(3, 3)
+            replaced.forward = lambda x: x  # type: ignore[method-assign]
+            left_out = dear.defer_weight_gradients(nn.Sequential(replaced, embedding))["left_out"]
+            self.assertEqual(
+                left_out, {"0": "its forward was replaced", "1": "the backward of a Embedding is not known"}
+            )
 
     def test_copies(self) -> None:
         net = Net(overlap="lancet")
