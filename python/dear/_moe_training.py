@@ -44,7 +44,7 @@ class Experts:
                 self._layer_of[id(parameter)] = name
                 self.parameters.append(parameter)
         self.ids = frozenset(self._layer_of)
-        self._twins: dict[int, tuple[Optimizer, FlatOptimizer]] = {}
+        self._flat: dict[int, tuple[Optimizer, FlatOptimizer]] = {}
         self._require_held(optimizers)
 
     def _require_held(self, optimizers: list[Optimizer]) -> None:
@@ -136,7 +136,7 @@ class Experts:
         for optimizer in optimizers if self.parameters else []:
             mine = [self._of(group) for group in optimizer.param_groups]
             if any(mine):
-                flat = self._twin(optimizer)
+                flat = self._flat_of(optimizer)
                 if not flat.has_current_options():
                     flat.capture_options()
                 flat.step(mine)
@@ -145,31 +145,31 @@ class Experts:
     def _of(self, group: dict[str, Any]) -> list[torch.Tensor]:
         return [one for one in group["params"] if id(one) in self.ids]
 
-    def _twin(self, optimizer: Any) -> FlatOptimizer:
-        if id(optimizer) not in self._twins:
+    def _flat_of(self, optimizer: Any) -> FlatOptimizer:
+        if id(optimizer) not in self._flat:
             flat = FlatOptimizer(optimizer, optimizer._dear_class)
             flat._flat.state.update(optimizer._dear_source().state_apart)
-            self._twins[id(optimizer)] = optimizer, flat
-        return self._twins[id(optimizer)][1]
+            self._flat[id(optimizer)] = optimizer, flat
+        return self._flat[id(optimizer)][1]
 
     def states(self, optimizer: Any) -> dict[torch.Tensor, Any]:
         """What the optimiser remembers of experts on this rank; nothing before the first step."""
-        if id(optimizer) not in self._twins:
+        if id(optimizer) not in self._flat:
             return {}
-        return {one: state for one, state in self._twin(optimizer)._flat.state.items() if state}
+        return {one: state for one, state in self._flat_of(optimizer)._flat.state.items() if state}
 
     def set_states(self, optimizer: Any, states: dict[torch.Tensor, Any]) -> None:
         if self.parameters:
-            kept = self._twin(optimizer)._flat.state
+            kept = self._flat_of(optimizer)._flat.state
             kept.clear()
             # Copies: steps write into them, and the program may load its dict once more.
             kept.update({one: copy.deepcopy(state) for one, state in states.items() if id(one) in self.ids})
 
     def leave(self) -> None:
         """The program's optimisers get the state back."""
-        for optimizer, flat in self._twins.values():
+        for optimizer, flat in self._flat.values():
             optimizer.state.update(flat._flat.state)
-        self._twins.clear()
+        self._flat.clear()
 
 
 class Overlap:
