@@ -96,7 +96,7 @@ class Sharded(Distributed):
             parallel = self._dear()
             with self._without_scaling() as (scale, found):
                 if _gradients.take_step(self._dear_training(), scale, found, self._dear_on_streams()):
-                    if scale is not None and float(scale) != 1:
+                    if parallel._experts and scale is not None and float(scale) != 1:
                         parallel._experts.scale(1 / float(scale))
                     parallel._experts.step(parallel._optimizers)
             parallel._experts.zero()
@@ -177,7 +177,7 @@ class Whole(Distributed):
             return result
         source.result = None
         with self._without_scaling() as (scale, found):
-            if scale is not None and float(scale) != 1:
+            if self._dear()._experts and scale is not None and float(scale) != 1:
                 self._dear()._experts.scale(1 / float(scale))
             _gradients.take_step(self._dear_training(), scale, found, False)
         self._dear()._experts.zero()

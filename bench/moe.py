@@ -1,0 +1,233 @@
+"""Steps of a network with mixtures of experts: written with PyTorch over Gloo, and dear.MoE with each way to hide its
+all-to-alls, in turns in the same processes:
+
+    PYTHONPATH=build/release/python OMP_NUM_THREADS=1 torchrun --nproc-per-node 2 bench/moe.py [--wire 20] [--width 256] [--parts 2]
+
+A block is an attention and a mixture (Switch, capacity factor 1.25). --wire models the network of the all-to-alls of all
+sides, in MB/s and with 0.3 ms a message, one after another on each rank; without it they take what they take on this host.
+"waits" is the time of a step in which a rank waits for all-to-alls. After the turns losses of all must agree to 1e-4, or
+nothing is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+import dear
+from dear import _moe_nodes
+
+CAPACITY = 1.25
+LATENCY = 3e-4  # seconds of a message on the modelled wire
+
+
+class Wire:
+    """Carries all-to-alls; where a rate is given, each ends no sooner than a network of that rate would end it."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate  # bytes a second; 0 for none
+        self._free = 0.0
+        self.waited = 0.0
+        self._carry = _moe_nodes.all_to_all
+
+    def start(self, taken: Tensor, sent: Tensor, takes: list[int], sends: list[int], group: Any) -> Under:
+        rank = dist.get_rank(group)
+        rows = sum(sends) - sends[rank]
+        work = self._carry(taken, sent, takes, sends, group)
+        ends = 0.0
+        if self._rate > 0:
+            self._free = max(time.perf_counter(), self._free) + LATENCY
+            self._free += rows * sent[0].nbytes / self._rate if rows else 0
+            ends = self._free
+        return Under(self, work, ends)
+
+
+class Under:
+    def __init__(self, wire: Wire, work: Any, ends: float) -> None:
+        self._wire, self._work, self._ends = wire, work, ends
+
+    def wait(self) -> None:
+        begin = time.perf_counter()
+        self._work.wait()
+        time.sleep(max(0.0, self._ends - time.perf_counter()))
+        self._wire.waited += time.perf_counter() - begin
+
+
+class AllToAll(torch.autograd.Function):
+    """As a program writes it: at once there, and back in the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, takes: list[int], sends: list[int], wire: Wire, group: Any) -> Tensor:
+        ctx.given = sends, takes, wire, group
+        taken = x.new_empty(sum(takes), x.shape[1])
+        wire.start(taken, x.contiguous(), takes, sends, group).wait()
+        return taken
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Any:
+        takes, sends, wire, group = ctx.given
+        dx = dy.new_empty(sum(takes), dy.shape[1])
+        wire.start(dx, dy.contiguous(), takes, sends, group).wait()
+        return dx, None, None, None, None
+
+
+class PlainMixture(nn.Module):
+    """dear.MoE's Switch in plain PyTorch, with its parameters."""
+
+    def __init__(self, like: dear.MoE, wire: Wire, group: Any) -> None:
+        super().__init__()
+        self.gate = like.gate
+        self.inputs, self.outputs = like.inputs, like.outputs
+        self.experts, self._wire, self._group = like.experts, wire, group
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = x.reshape(-1, x.shape[-1])
+        ranks = dist.get_world_size(self._group)
+        capacity = int(CAPACITY * -(-len(flat) // self.experts))
+        probabilities = self.gate(flat).softmax(1)
+        weights, chosen = probabilities.max(1)
+        places = functional.one_hot(chosen, self.experts).cumsum(0).gather(1, chosen[:, None])[:, 0]
+        kept = (places <= capacity).nonzero()[:, 0]
+        order = kept[chosen[kept].argsort(stable=True)]
+        counts = torch.bincount(chosen[kept], minlength=self.experts)
+        arriving = torch.empty_like(counts)
+        dist.all_to_all_single(arriving, counts, group=self._group)
+        sends, takes = counts.view(ranks, -1).sum(1).tolist(), arriving.view(ranks, -1).sum(1).tolist()
+        rows = AllToAll.apply(flat[order], takes, sends, self._wire, self._group)
+        expert_of_row = torch.arange(self.experts // ranks).repeat(ranks).repeat_interleave(arriving)
+        sorting = expert_of_row.argsort(stable=True)
+        blocks = rows[sorting].split(torch.bincount(expert_of_row, minlength=self.experts // ranks).tolist())
+        made = [functional.gelu(one @ a.t()) @ b.t() for one, a, b in zip(blocks, self.inputs, self.outputs)]
+        back = AllToAll.apply(torch.cat(made)[sorting.argsort()], sends, takes, self._wire, self._group)
+        result = torch.zeros_like(flat).index_copy(0, order, back * weights[order, None])
+        return result.view_as(x)
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, mixture: nn.Module) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        self.mixed, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mixture = mixture
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (one.unflatten(-1, (4, -1)).transpose(1, 2) for one in self.mixed(self.norms[0](x)).chunk(3, -1))
+        attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(attended.transpose(1, 2).flatten(2))
+        return x + self.mixture(self.norms[1](x))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, value in (
+        ("blocks", 4),
+        ("width", 256),
+        ("hidden", 1024),
+        ("experts", 4),
+        ("samples", 8),
+        ("length", 64),
+    ):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--parts", type=int, default=2, help="of dear.MoE, but for overlap none (default: %(default)s)")
+    parser.add_argument("--turns", type=int, default=12, help="of three steps each (default: %(default)s)")
+    parser.add_argument("--wire", type=float, default=0, help="MB/s of the modelled network; 0 for none")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    dist.init_process_group("cpu:dear")
+    gloo = dist.new_group(backend="gloo")
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    wire = Wire(1e6 * options.wire)
+    _moe_nodes.all_to_all = wire.start
+    generator = torch.Generator().manual_seed(rank)
+    samples = torch.randn(options.samples, options.length, options.width, generator=generator)
+
+    def network(plain: bool, parts: int) -> nn.Module:
+        torch.manual_seed(1)
+        blocks = []
+        for _ in range(options.blocks):
+            mixture: nn.Module = dear.MoE(
+                options.width, options.hidden, experts=options.experts, capacity_factor=CAPACITY, parts=parts
+            )
+            if plain:
+                assert isinstance(mixture, dear.MoE)
+                mixture = PlainMixture(mixture, wire, gloo)
+            blocks.append(Block(options.width, mixture))
+        return nn.Sequential(*blocks)
+
+    steps: dict[str, Callable[[], Tensor]] = {}
+    nets: dict[str, Any] = {}
+
+    def add(name: str, net: Any, optimizer: torch.optim.Optimizer, prepare: Callable[[], None] = lambda: None) -> None:
+        def step() -> Tensor:
+            optimizer.zero_grad()
+            loss = net(samples).square().mean()
+            loss.backward()
+            prepare()
+            optimizer.step()
+            return loss.detach()
+
+        steps[name], nets[name] = step, net
+
+    def adamw(net: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(net.parameters(), lr=1e-4)
+
+    net = network(True, 1)
+    experts = [parameter for name, parameter in net.named_parameters() if name.endswith(("inputs", "outputs"))]
+    net._ddp_params_and_buffers_to_ignore = [  # type: ignore[assignment]
+        name for name, _ in net.named_parameters() if name.endswith(("inputs", "outputs"))
+    ]
+
+    def mean_of_experts() -> None:
+        for parameter in experts:
+            assert parameter.grad is not None
+            parameter.grad /= ranks
+
+    add("PyTorch, Gloo", DistributedDataParallel(net, process_group=gloo), adamw(net), mean_of_experts)
+    for overlap in ("none", "experts", "lancet"):
+        net = network(False, 1 if overlap == "none" else options.parts)
+        add(f"dear {overlap}", *dear.distribute(net, adamw(net), overlap=overlap, fusion="25MB"))
+
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    waits: dict[str, list[float]] = {name: [] for name in steps}
+    losses: dict[str, list[Tensor]] = {name: [] for name in steps}
+    for turn in range(options.turns + 3):
+        for name, step in steps.items():
+            dist.barrier()
+            wire.waited, begin = 0.0, time.perf_counter()
+            for _ in range(3):
+                losses[name].append(step())
+            if isinstance(net := nets[name], dear.DataParallel):
+                net.synchronize()
+            if turn >= 3:
+                seconds[name].append((time.perf_counter() - begin) / 3)
+                waits[name].append(wire.waited / 3)
+    first = torch.stack(losses["PyTorch, Gloo"])
+    for name, of_side in losses.items():
+        apart = float(((torch.stack(of_side) - first) / first).abs().max())
+        if apart > 1e-4:
+            sys.exit(f"moe.py: rank {rank}: losses of {name} are apart from PyTorch's by {apart:.1e}")
+    if rank == 0:
+        rival = statistics.median(seconds["PyTorch, Gloo"])
+        for name in steps:
+            median, waited = statistics.median(seconds[name]), statistics.median(waits[name])
+            print(
+                f"{name:14} {1e3 * median:7.1f} ms a step, {1e3 * waited:6.1f} ms of it waits, {rival / median:.2f} times as fast"
+            )
+    for one in nets.values():
+        if isinstance(one, dear.DataParallel):
+            one.close()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
