@@ -56,7 +56,7 @@ std::int64_t BucketWire::rows_bytes() const {
   return bytes;
 }
 
-// Null where the request is to be issued as it is.
+// Returns null where the request is to be issued as it is.
 SparseBucket* BucketWire::sparse_of(const Communicate& work, const Request& request) const {
   if (work.payload != Payload::gradients) return nullptr;
   SparseBucket* const sparse = buckets_[work.bucket].sparse.get();

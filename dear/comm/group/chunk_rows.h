@@ -13,11 +13,12 @@ struct MovedBytes {
   std::int64_t received = 0;
 };
 
-// What an all-to-all-v says beside its view and its output. Both are [rank][chunk][room][width]: for each
-// rank `chunks` chunks, each with room for as many rows of `width` elements as the count of the view gives.
-// Of chunk c for rank q the first sent[q * chunks + c] rows travel, and nothing else does: q finds them at
-// the beginning of its chunk c from this rank, and the rest of its output is as it was. The memory is the
-// caller's; it stays until the collective is done, and `sent` does not change.
+// ChunkRows is what a request for an all-to-all-v has beside its view and its output. Both are
+// [rank][chunk][room][width]: for each rank `chunks` chunks, each with room for as many rows of `width`
+// elements as the count of the view gives. The first sent[q * chunks + c] rows of chunk c for rank q travel,
+// and nothing else does: q finds them at the beginning of its chunk c from this rank, and the rest of its
+// output is as it was. The memory is the caller's; it stays until the collective is done, and `sent` does not
+// change.
 struct ChunkRows {
   int chunks = 1;
   int width = 1;

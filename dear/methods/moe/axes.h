@@ -9,9 +9,9 @@
 // needs part p of what it reads and nothing else: section 4.2 of Lancet (arXiv 2404.19429), without its
 // solver. A value has one axis in a range, so what the first instruction reads settles nearly all others.
 //
-// What couples the samples of a batch must not be cut, and says no way to be: a batch norm, a softmax over
-// the batch, the mean of a loss, what changes a buffer, and what draws random numbers, since parts would draw
-// in another order. A dropout that reads its mask can be cut.
+// An instruction that couples the samples of a batch must not be cut, and lists no cuts: a batch norm, a
+// softmax over the batch, the mean of a loss, what changes a buffer, and what draws random numbers, since
+// parts would draw in another order. A dropout that reads its mask can be cut.
 namespace dear::methods::moe {
 
 // How operators can be cut. Axis 0 of tokens is the batch. A buffer of tokens by expert has the axes expert,
@@ -23,8 +23,8 @@ std::vector<Cut> cuts_of_matmul(int dimensions, int given = 1);
 // Reads tokens and `given` values; writes the routing. Only for a gate that treats tokens in their order.
 std::vector<Cut> cuts_of_gate(int given = 1);
 std::vector<Cut> cuts_of_dispatch();  // reads tokens, routing; writes the buffer
-// Of all-to-alls and experts: reads a buffer and `given` values. Without a write: the gradient of the
-// experts' weights, whose parts add up.
+// Cuts of all-to-alls and experts, which read a buffer and `given` values. Without a write: of the gradient
+// of the experts' weights, whose parts add up.
 std::vector<Cut> cuts_of_buffer(int given = 0, int writes = 1);
 std::vector<Cut> cuts_of_combine();  // reads the buffer, routing; writes tokens
 

@@ -28,7 +28,7 @@ std::string name_of(Kind kind);  // "all-to-all"
 
 enum class Pass : std::uint8_t { forward, backward, update };
 
-// What an instruction is to the mixture that it belongs to. `dispatch` writes the buffer of tokens by expert,
+// A Role says what an instruction does in its mixture. `dispatch` writes the buffer of tokens by expert,
 // `combine` reads it back into the order of tokens.
 enum class Role : std::uint8_t { plain, gate, dispatch, experts, combine };
 
@@ -82,14 +82,15 @@ class InstructionGraph {
   [[nodiscard]] const Instruction& operator[](InstructionId id) const { return instructions_[id]; }
   [[nodiscard]] std::size_t size() const { return instructions_.size(); }
   [[nodiscard]] const std::vector<InstructionId>& order() const { return order_; }
-  // What it waits for in the same iteration, ascending, each once.
+  // Returns the instructions that `id` waits for in the same iteration, ascending, each once.
   [[nodiscard]] const std::vector<InstructionId>& predecessors(InstructionId id) const {
     return predecessors_[id];
   }
   [[nodiscard]] std::vector<InstructionId> all_to_alls() const;  // in order
 
-  // The same instructions in the order nearest to `wanted` that is topological: an instruction that stands
-  // before what it waits for follows the last of that. ScheduleError unless each is in it once.
+  // Returns a graph of the same instructions in the topological order that is nearest to `wanted`: an
+  // instruction that stands before what it waits for follows the last of that. ScheduleError unless each is
+  // in it once.
   [[nodiscard]] InstructionGraph reordered(const std::vector<InstructionId>& wanted) const;
 
   // A digest of instructions, what they wait for and their order, but not of times: ranks may run together
@@ -106,7 +107,8 @@ class InstructionGraph {
   std::vector<std::vector<InstructionId>> predecessors_;
 };
 
-// Which instructions have a path from `id` in the same iteration (`id` too), and which have one to it.
+// They say, by instruction, whether it has a path from `id` in the same iteration (as `id` itself has), or
+// one to it.
 std::vector<bool> reached_from(const InstructionGraph& graph, InstructionId id);
 std::vector<bool> leading_to(const InstructionGraph& graph, InstructionId id);
 

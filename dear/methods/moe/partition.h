@@ -51,9 +51,9 @@ Partition choose_partition(const InstructionGraph& graph, const PartSeconds& par
 InstructionGraph partition(const InstructionGraph& graph, const PartSeconds& part_seconds,
                            const PartitionOptions& options = {});
 
-// What hides experts alone, as Tutel (Hwang et al. 2023, arXiv 2206.03382) and FasterMoE (He et al. 2022,
-// doi:10.1145/3503221.3508418) do: every {all-to-all, experts, all-to-all} of both passes in so many parts of
-// the capacity. ConfigError where they cannot be.
+// Hides all-to-alls under experts alone, as Tutel (Hwang et al. 2023, arXiv 2206.03382) and FasterMoE (He et
+// al. 2022, doi:10.1145/3503221.3508418) do: every {all-to-all, experts, all-to-all} of both passes in so
+// many parts of the capacity. ConfigError where they cannot be.
 InstructionGraph overlap_experts(const InstructionGraph& graph, int parts, const PartSeconds& part_seconds);
 
 }  // namespace dear::methods::moe

@@ -4,10 +4,11 @@
 #include <span>
 #include <vector>
 
-// Which token goes to which expert, and where in its buffer: the arithmetic of gates, of a batch or of its
-// parts. Experts have so many places for the tokens of one rank's batch; tokens beyond are dropped. When a
-// batch is cut, each part is told how many places those before it took (capacity passing, Lancet, arXiv
-// 2404.19429, section 4.1), so that all parts together keep and drop exactly what the batch does.
+// These functions say which token goes to which expert, and where in its buffer: the arithmetic of gates, of
+// a batch or of its parts. Experts have so many places for the tokens of one rank's batch; tokens beyond are
+// dropped. When a batch is cut, each part is told how many places those before it took (capacity passing,
+// Lancet, arXiv 2404.19429, section 4.1), so that all parts together keep and drop exactly what the batch
+// does.
 namespace dear::methods::moe {
 
 // int(factor * ceil(tokens / experts)): places of an expert for the tokens of one rank's whole batch.
@@ -43,7 +44,7 @@ std::vector<std::int64_t> place_in_order(std::span<const std::int32_t> experts, 
 std::vector<std::int64_t> place_by_importance(std::span<const std::int32_t> experts, int choices,
                                               std::span<const float> scores, std::int64_t capacity,
                                               std::int64_t expert_count, std::span<std::int64_t> slots);
-// What a part sends of a batch that was placed whole: `experts` and `slots` are those of its tokens, and
+// Cuts a part out of a batch that was placed whole: `experts` and `slots` are those of its tokens, and
 // `slots` become places among the part's own, in the order of its tokens. Returns counts as place_in_order().
 std::vector<std::int64_t> take_part(std::span<const std::int32_t> experts, std::int64_t expert_count,
                                     std::span<std::int64_t> slots);

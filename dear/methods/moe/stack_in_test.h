@@ -116,7 +116,7 @@ class Stack {
                  .cuts = cuts_of_buffer()});
   }
 
-  // Of what is reached by `last_`.
+  // Adds the gradients of the instruction `of`, behind `last_`.
   void gradients(const std::string& of, double seconds, InstructionId read_by) {
     const std::vector<InstructionId> after{last_};
     InstructionId weight = 0;

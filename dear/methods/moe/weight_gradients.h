@@ -8,9 +8,9 @@
 // weight gradients, for which nothing of the backward waits.
 namespace dear::methods::moe {
 
-// What may run under an all-to-all: instructions of the compute lane with a path neither to it nor from it.
-// Updates, what a reduction of dense gradients leads to, and what waits for nothing and is no weight gradient
-// (zeros, slices) are left out. In order.
+// Lists what may run under an all-to-all: instructions of the compute lane with a path neither to it nor from
+// it. Updates, what a reduction of dense gradients leads to, and what waits for nothing and is no weight
+// gradient (zeros, slices) are left out. In order.
 struct Overlappable {
   InstructionId all_to_all = 0;
   std::vector<InstructionId> instructions;
@@ -22,11 +22,12 @@ struct WeightGradientOptions {
   // An all-to-all under which something lies takes no more once the best fit is over twice as long as what is
   // left of it.
   bool leave_what_is_too_long = true;
-  // What can run under an all-to-all and under no later one goes there, whether or not it fits.
+  // An instruction that can run under an all-to-all and under no later one goes there, whether or not it
+  // fits.
   bool take_the_last_chance = true;
 };
 
-// Which instructions go right behind which all-to-all; each goes behind one at most.
+// A Hiding says which instructions go right behind which all-to-all; each goes behind one at most.
 struct Hiding {
   struct Under {
     InstructionId all_to_all = 0;
