@@ -3,10 +3,13 @@ all-to-alls, in turns in the same processes:
 
     PYTHONPATH=build/release/python OMP_NUM_THREADS=1 torchrun --nproc-per-node 2 bench/moe.py [--wire 20] [--width 256] [--parts 2]
 
-A block is an attention and a mixture (Switch, capacity factor 1.25). --wire models the network of the all-to-alls of all
-sides, in MB/s and with 0.3 ms a message, one after another on each rank; without it they take what they take on this host.
-"waits" is the time of a step in which a rank waits for all-to-alls. After the turns losses of all must agree to 1e-4, or
-nothing is printed.
+A block is an attention and a mixture (Switch, capacity factor 1.25), or a perceptron in all but every `--every`-th one. --wire
+models the network of the all-to-alls of all sides, in MB/s and with 0.3 ms a message, one after another on each rank; without it
+they take what they take on this host. "waits" is the time of a step in which a rank waits for all-to-alls. After the turns losses
+of all must agree to 1e-4, or nothing is printed.
+
+"experts": parts of a batch within each mixture, as Tutel and FasterMoE. "cut": parts of the whole model. "weights": weight
+gradients under all-to-alls. "lancet": both.
 """
 
 from __future__ import annotations
@@ -136,9 +139,10 @@ def main() -> None:
         ("experts", 4),
         ("samples", 8),
         ("length", 64),
+        ("every", 1),
     ):
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--parts", type=int, default=2, help="of dear.MoE, but for overlap none (default: %(default)s)")
+    parser.add_argument("--parts", type=int, default=2, help="of a batch (default: %(default)s)")
     parser.add_argument("--turns", type=int, default=12, help="of three steps each (default: %(default)s)")
     parser.add_argument("--wire", type=float, default=0, help="MB/s of the modelled network; 0 for none")
     options = parser.parse_args()
@@ -154,7 +158,11 @@ def main() -> None:
     def network(plain: bool, parts: int) -> nn.Module:
         torch.manual_seed(1)
         blocks = []
-        for _ in range(options.blocks):
+        for number in range(options.blocks):
+            if (number + 1) % options.every:
+                layers = nn.Linear(options.width, options.hidden), nn.GELU(), nn.Linear(options.hidden, options.width)
+                blocks.append(Block(options.width, nn.Sequential(*layers)))
+                continue
             mixture: nn.Module = dear.MoE(
                 options.width, options.hidden, experts=options.experts, capacity_factor=CAPACITY, parts=parts
             )
@@ -193,9 +201,17 @@ def main() -> None:
             parameter.grad /= ranks
 
     add("PyTorch, Gloo", DistributedDataParallel(net, process_group=gloo), adamw(net), mean_of_experts)
-    for overlap in ("none", "experts", "lancet"):
-        net = network(False, 1 if overlap == "none" else options.parts)
-        add(f"dear {overlap}", *dear.distribute(net, adamw(net), overlap=overlap, fusion="25MB"))
+    ways: list[tuple[str, str, int, int | str]] = [  # its name, overlap, parts of a mixture, parts of the model
+        ("none", "none", 1, 1),
+        ("experts", "experts", options.parts, 1),
+        ("weights", "lancet", 1, 1),
+        ("cut", "experts", 1, options.parts),
+        ("lancet", "lancet", 1, options.parts),
+    ]
+    for name, overlap, of_mixture, of_model in ways:
+        net = network(False, of_mixture)
+        parallel = dear.distribute(net, adamw(net), overlap=overlap, parts=of_model, fusion="25MB")
+        add(f"dear {name}", *parallel)
 
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     waits: dict[str, list[float]] = {name: [] for name in steps}
@@ -217,6 +233,17 @@ def main() -> None:
         if apart > 1e-4:
             sys.exit(f"moe.py: rank {rank}: losses of {name} are apart from PyTorch's by {apart:.1e}")
     if rank == 0:
+        mixtures = [one for one in nets["dear none"].modules() if isinstance(one, dear.MoE)]
+        mixture = mixtures[0]
+        rows = samples.numel() // options.width // len(mixture.inputs)
+        x, times = torch.randn(rows, options.width), []
+        for _ in range(20):
+            begin = time.perf_counter()
+            for a, b in zip(mixture.inputs.detach(), mixture.outputs.detach()):
+                functional.gelu(x @ a.t()) @ b.t()
+            times.append(time.perf_counter() - begin)
+        travels = statistics.median(waits["dear none"]) / (4 * len(mixtures))
+        print(f"an all-to-all travels {travels / statistics.median(times):.1f} times as long as experts compute")
         rival = statistics.median(seconds["PyTorch, Gloo"])
         for name in steps:
             median, waited = statistics.median(seconds[name]), statistics.median(waits[name])

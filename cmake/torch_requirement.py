@@ -1,4 +1,4 @@
-"""What pyproject.toml asks of scikit-build-core: the requirement of a wheel on PyTorch.
+"""What pyproject.toml asks of scikit-build-core: what a wheel requires.
 
 A wheel needs the release of PyTorch that it was compiled with, whose binary interface it uses.
 """
@@ -21,7 +21,7 @@ def dynamic_metadata(settings: Mapping[str, object], project: Mapping[str, objec
             "`pip install torch` first, with the same python"
         ) from None
     release = ".".join(version.split(".")[:2])
-    return {"dependencies": [f"torch=={release}.*"]}
+    return {"dependencies": [f"torch=={release}.*", "greenlet>=3"]}
 
 
 def dynamic_wheel(settings: Mapping[str, object]) -> dict[str, bool]:

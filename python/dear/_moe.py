@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Optional
 
 import torch
@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
-from . import _C, _moe_nodes, _moe_order, _moe_ranks, _moe_routing
+from . import _C, _moe_cut, _moe_nodes, _moe_order, _moe_ranks, _moe_routing
 from ._moe_linears import linear
 
 OVERLAPS = ("none", "experts", "lancet")
@@ -177,81 +177,129 @@ class MoE(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         _moe_order.reserve()
+        cut = _moe_cut.current()
+        if cut is not None:
+            cut.require_recording()
         self._agree()
+        whole = None if cut is None else cut.shared(id(self), lambda: _moe_routing.Whole(self.experts, self.ranks))
         late = self.overlap == "lancet"
         refused: Optional[Exception] = None
         try:
-            ranges, capacity = self._cut(x)
+            ranges, capacity = self._cut(x, cut)
         except _C.ConfigError as error:  # the other ranks wait for this one
             refused, ranges, capacity = error, [], 0
         if refused is not None:
-            self._counts_of_all(_moe_ranks.REFUSED, [])
+            self.refuse_batch()
             raise refused
         flat, of_gate = _moe_nodes.Fork.apply(x.reshape(-1, self.width))
         device = x.device.type
         exact = torch.promote_types(flat.dtype, torch.float32)
         with torch.autocast(device, enabled=False):
-            logits = linear(of_gate.to(exact), self.gate.weight.to(exact), None, late=late)
+            logits = linear(of_gate.to(exact), self.gate.weight.to(exact), None, late=late, key=id(self.gate))
         probabilities = logits.softmax(1)
         chosen = _moe_routing.choices_of(probabilities.detach(), self.top_k)
         scores = probabilities.gather(1, chosen)
         finite = bool(logits.detach().isfinite().all())
-        placed = None
-        if finite:
-            placed = _moe_routing.place(
-                chosen, scores, ranges, capacity, self.experts, whole=self.kind == "batch-prioritized"
-            )
-        sent = [] if placed is None else [part.counts for part in placed.parts]
-        arriving = self._counts_of_all(len(flat) if finite else _moe_ranks.NOT_FINITE, sent)
-        assert placed is not None
+        if cut is not None and whole is not None:
+            whole.of_gate.append((logits, probabilities, chosen, scores))
+            if self.kind == "batch-prioritized":
+                cut.pause()  # the others come as far
+        parts = self._placed(chosen, scores, ranges, capacity, cut, whole) if finite else []
+        tokens = len(flat) * (1 if cut is None else cut.parts) if finite else _moe_ranks.NOT_FINITE
+        arriving = self._counts_of_all(tokens, [one.counts for one in parts], whole)
         weights = scores if self.top_k == 1 else scores / scores.sum(1, keepdim=True)
-        self._count(chosen, placed)
-        if torch.is_grad_enabled():
+        self._count(chosen, parts, cut is None or cut.part == 0)
+        if torch.is_grad_enabled() and (cut is None or cut.part == cut.parts - 1):
+            if whole is not None:
+                logits, probabilities, chosen, _ = whole.all_of_gate()
             self._losses = _moe_routing.balance_of(probabilities, chosen, self.experts), _moe_routing.z_of(logits)
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else flat.dtype
         # Without this the products, which get their types here, would be cast once more.
         with torch.autocast(device, enabled=False) if self._modules.get("own") is None else contextlib.nullcontext():
-            result = self._through_experts(flat.to(dtype), weights.to(dtype), placed, arriving, ranges, late)
+            result = self._through_experts(flat.to(dtype), weights.to(dtype), parts, arriving, late, cut, whole)
         return result.reshape(x.shape).to(x.dtype)
+
+    def _placed(
+        self,
+        chosen: Tensor,
+        scores: Tensor,
+        ranges: list[tuple[int, int]],
+        capacity: int,
+        cut: Optional[_moe_cut.Cut],
+        whole: Optional[_moe_routing.Whole],
+    ) -> list[_moe_routing.Sending]:
+        """By part of this layer; the part that runs alone where a whole forward pass is cut."""
+        by_importance = self.kind == "batch-prioritized"
+        if cut is None or whole is None or not by_importance:
+            used = None if whole is None else whole.used
+            return _moe_routing.place(chosen, scores, ranges, capacity, self.experts, whole=by_importance, used=used)
+        if whole.placed is None:
+            size = ranges[0][1]
+            ranges = [(part * size, (part + 1) * size) for part in range(cut.parts)]
+            _, _, chosen, scores = whole.all_of_gate()
+            whole.placed = _moe_routing.place(chosen, scores, ranges, capacity, self.experts, whole=True)
+        return whole.placed[cut.part : cut.part + 1]
 
     def _through_experts(
         self,
         x: Tensor,
         weights: Tensor,
-        placed: _moe_routing.Placed,
+        parts: list[_moe_routing.Sending],
         arriving: list[list[list[int]]],
-        ranges: list[tuple[int, int]],
         late: bool,
+        cut: Optional[_moe_cut.Cut],
+        whole: Optional[_moe_routing.Whole],
     ) -> Tensor:
-        size = ranges[0][1]
-        group = self.own_group()
         own = self._modules.get("own")
-        exchanges, tokens = [], []
-        for part, rows in enumerate(x.split(size)):
-            exchange = _moe_nodes.Exchange(
-                placed.parts[part],
-                _moe_routing.Arriving(arriving[part], x.device),
-                self.top_k,
-                group,
-                at_once=self.overlap == "none",
-                scale=1.0 if own is None else 1 / self.ranks,
+        products = self._own_experts if own is not None else None if whole is None else whole.products
+        if products is None:
+            products = self._products(x.dtype, late)
+        if whole is not None:
+            whole.products = products
+        size = len(x) // len(parts)
+        ways = [
+            self._way_of_part(rows, of_rows, sending, counts, products, late, number if cut is None else cut.part)
+            for number, (rows, of_rows, sending, counts) in enumerate(
+                zip(x.split(size), weights.split(size), parts, arriving)
             )
-            token = _moe_nodes.SendTokens.apply(rows, exchange)
-            if late:
-                exchange.measured["gradients of tokens"] = _moe_order.wait_late(token)
-            exchanges.append(exchange)
-            tokens.append(token)
-        made = self._products(x.dtype, late) if own is None else self._own_experts
-        for part, exchange in enumerate(exchanges):
-            rows = made(part, exchange.arriving, _moe_nodes.TakeTokens.apply(tokens[part], exchange))
-            tokens[part] = _moe_nodes.SendBack.apply(rows, exchange)
-            if late:
-                exchange.measured["gradients of results"] = _moe_order.wait_late(tokens[part])
-        results = [
-            _moe_nodes.TakeBack.apply(tokens[part], of_part, exchanges[part])
-            for part, of_part in enumerate(weights.split(size))
         ]
+        for _ in range(2):  # all-to-alls of all parts are launched before the first is waited for
+            for way in ways:
+                next(way)
+            if cut is not None:
+                cut.pause()
+        results = [next(way) for way in ways]
         return results[0] if len(results) == 1 else torch.cat(results)
+
+    def _way_of_part(
+        self,
+        x: Tensor,
+        weights: Tensor,
+        sending: _moe_routing.Sending,
+        counts: list[list[int]],
+        products: Callable[[int, _moe_routing.Arriving, Tensor], Tensor],
+        late: bool,
+        part: int,
+    ) -> Iterator[Any]:
+        """To the experts and back, with an end where an all-to-all travels; at last the result."""
+        exchange = _moe_nodes.Exchange(
+            sending,
+            _moe_routing.Arriving(counts, x.device),
+            self.top_k,
+            self.own_group(),
+            at_once=self.overlap == "none",
+            scale=1.0 if self._modules.get("own") is None else 1 / self.ranks,
+        )
+        token = _moe_nodes.SendTokens.apply(x, exchange)
+        if late:
+            exchange.measured["gradients of tokens"] = _moe_order.wait_late(token)
+        yield
+        rows = products(part, exchange.arriving, _moe_nodes.TakeTokens.apply(token, exchange))
+        token = _moe_nodes.SendBack.apply(rows, exchange)
+        if late:
+            exchange.measured["gradients of results"] = _moe_order.wait_late(token)
+        yield
+        yield _moe_nodes.TakeBack.apply(token, weights, exchange)
 
     def _products(self, dtype: Any, late: bool) -> Callable[[int, _moe_routing.Arriving, Tensor], Tensor]:
         """The experts as a function of a part's rows. All parts share the nodes of the weights' gradients."""
@@ -302,8 +350,8 @@ class MoE(nn.Module):
         _moe_ranks.require_same(arguments, self.rank, self.own_group())
         self._agreed = True
 
-    def _cut(self, x: Tensor) -> tuple[list[tuple[int, int]], int]:
-        """The tokens of each part, and the places of an expert for this rank's batch."""
+    def _cut(self, x: Tensor, cut: Optional[_moe_cut.Cut]) -> tuple[list[tuple[int, int]], int]:
+        """The tokens of each part of this layer, and the places of an expert for this rank's whole batch."""
         if x.dim() < 2 or x.shape[-1] != self.width:
             raise _C.ConfigError(
                 f"rank {self.rank}: a mixture of width {self.width} takes (batch, ..., {self.width}), and this is "
@@ -315,44 +363,57 @@ class MoE(nn.Module):
                     f"rank {self.rank}: a mixture of experts with parameters of {parameter.dtype} was given {x.dtype}: "
                     "convert one of them, or use torch.autocast()"
                 )
+        if cut is not None and len(x) != cut.samples:
+            raise _C.ConfigError(
+                f"rank {self.rank}: a mixture of experts was given {len(x)} samples, and a part of the batch has "
+                f"{cut.samples}: leave `parts` out of dear.distribute(), or keep the batch in the first dimension"
+            )
+        parts = self.parts if cut is None else cut.parts
         own = self._modules.get("own")
-        if own is not None and self.parts > 1 and self.training:
+        if own is not None and parts > 1 and self.training:
             _refuse_modules(
                 own, _DRAWING_MODULES, "random numbers, which the parts of a batch would draw in another order"
             )
         tokens_of_sample = x[0].numel() // self.width if len(x) > 0 else 0
         try:
-            capacity = _C.moe_capacity(self.capacity_factor, len(x) * tokens_of_sample, self.experts)
-            return _C.moe_parts_of_batch(len(x), tokens_of_sample, self.parts), capacity
+            tokens = len(x) * tokens_of_sample * (1 if cut is None else cut.parts)
+            capacity = _C.moe_capacity(self.capacity_factor, tokens, self.experts)
+            return _C.moe_parts_of_batch(len(x), tokens_of_sample, self.parts if cut is None else 1), capacity
         except _C.ConfigError as error:
             raise _C.ConfigError(f"rank {self.rank}: {error}") from None
 
-    def _counts_of_all(self, tokens: int, sent: list[list[int]]) -> list[list[list[int]]]:
+    def refuse_batch(self) -> None:
+        """Tells the other ranks, which wait for this one, that it refuses its batch."""
+        self._counts_of_all(_moe_ranks.REFUSED, [], None)
+
+    def _counts_of_all(
+        self, tokens: int, sent: list[list[int]], whole: Optional[_moe_routing.Whole]
+    ) -> list[list[list[int]]]:
         return _moe_ranks.exchange_counts(
             tokens,
             sent,
-            parts=self.parts,
+            parts=self.parts if _moe_cut.current() is None else 1,
             experts=self.experts,
             factor=self.capacity_factor,
             rank=self.rank,
             ranks=self.ranks,
             group=self.own_group(),
             device=self.gate.weight.device,
+            received=None if whole is None else whole.received,
         )
 
-    def _count(self, chosen: Tensor, placed: _moe_routing.Placed) -> None:
+    def _count(self, chosen: Tensor, parts: list[_moe_routing.Sending], first: bool) -> None:
         # A forward pass within a backward pass is one that checkpoint() runs again.
         if not self.training or torch._C._current_graph_task_id() != -1:
             return
         here = self.experts // self.ranks
-        sent = sum(
-            sum(part.counts) - sum(part.counts[self.rank * here : (self.rank + 1) * here]) for part in placed.parts
-        )
-        self._counted["passes"] += 1
+        rows = sum(len(part.choice_of_row) for part in parts)
+        local = sum(sum(part.counts[self.rank * here : (self.rank + 1) * here]) for part in parts)
+        self._counted["passes"] += 1 if first else 0
         self._counted["tokens"] += len(chosen)
         self._counted["by_expert"] += torch.bincount(chosen.reshape(-1).cpu(), minlength=self.experts)
-        self._counted["dropped"] += placed.dropped
-        self._counted["sent_rows"] += sent
+        self._counted["dropped"] += chosen.numel() - rows
+        self._counted["sent_rows"] += rows - local
 
     # ---- as a module
 

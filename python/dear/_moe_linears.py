@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from . import _C, _moe_order
+from . import _C, _moe_cut, _moe_order
 
 
 class _WeightNode(torch.autograd.Function):
@@ -28,7 +28,8 @@ class _WeightNode(torch.autograd.Function):
     def backward(ctx: Any, _: Tensor) -> Any:
         of_weight = of_bias = None
         with ctx.left.taken() as parts:
-            for x, dy in parts:
+            if parts:
+                x, dy = (rows[0] if len(parts) == 1 else torch.cat(rows) for rows in zip(*parts))
                 if ctx.needs_input_grad[2]:
                     of_weight = x.t().mm(dy) if ctx.transposed else dy.t().mm(x)
                 if ctx.needs_input_grad[3]:
@@ -39,8 +40,9 @@ class _WeightNode(torch.autograd.Function):
 class _InputNode(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, left: _moe_order.Left, given: Tensor, x: Tensor, token: Tensor, weight: Tensor, bias: Optional[Tensor]
+        ctx: Any, left: Any, given: Tensor, x: Tensor, token: Tensor, weight: Tensor, bias: Optional[Tensor]
     ) -> Tensor:
+        # `left`: a _moe_order.Left and the part of the batch that x is.
         # `weight` is `given` without its gradient; its version says whether it was changed before the backward pass.
         ctx.left, ctx.given = left, given
         ctx.save_for_backward(x, weight)
@@ -52,7 +54,8 @@ class _InputNode(torch.autograd.Function):
         if torch.is_grad_enabled():  # this backward pass is itself recorded
             weight = ctx.given
         rows = dy.reshape(-1, dy.shape[-1])
-        ctx.left.add(0, (x.reshape(-1, x.shape[-1]), rows))
+        left, part = ctx.left
+        left.add(part, (x.reshape(-1, x.shape[-1]), rows))
         of_x = rows.mm(weight).reshape(x.shape) if ctx.needs_input_grad[2] else None
         return None, None, of_x, dy.new_zeros(1), None, None
 
@@ -62,7 +65,7 @@ class _TransposedInputNode(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, left: _moe_order.Left, given: Tensor, x: Tensor, token: Tensor, weight: Tensor, bias: Optional[Tensor]
+        ctx: Any, left: Any, given: Tensor, x: Tensor, token: Tensor, weight: Tensor, bias: Optional[Tensor]
     ) -> Tensor:
         ctx.left, ctx.given = left, given
         ctx.save_for_backward(x, weight)
@@ -76,29 +79,58 @@ class _TransposedInputNode(torch.autograd.Function):
         if torch.is_grad_enabled():
             weight = ctx.given
         rows = dy.reshape(-1, dy.shape[-1])
-        ctx.left.add(0, (x.reshape(-1, x.shape[-1]), rows))
+        left, part = ctx.left
+        left.add(part, (x.reshape(-1, x.shape[-1]), rows))
         of_x = rows.mm(weight.t()).reshape(x.shape) if ctx.needs_input_grad[2] else None
         return None, None, of_x, dy.new_zeros(1), None, None
 
 
-def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor], *, transposed: bool = False, late: bool = True) -> Tensor:
-    """functional.linear(), whose weight gradient is a node of its own; `late`: behind what launches all-to-alls."""
+def linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    *,
+    transposed: bool = False,
+    late: bool = True,
+    key: Optional[int] = None,
+) -> Tensor:
+    """functional.linear(), whose weight gradient is a node of its own; `late`: behind what launches all-to-alls. Parts of a batch
+    have one node for all calls with the same key, by default that of the weight."""
+    key = id(weight) if key is None else key
     if torch.is_autocast_enabled(x.device.type):
         dtype = torch.get_autocast_dtype(x.device.type)
         x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
     _moe_order.reserve()
-    left = _moe_order.Left()
-    token: Tensor = _WeightNode.apply(left, transposed, weight, bias)
-    if late:
-        _moe_order.compute_late(token, left)
+
+    cut = _moe_cut.current()
+
+    def weight_node() -> tuple[_moe_order.Left, Tensor]:
+        left = _moe_order.Left()
+        token: Tensor = _WeightNode.apply(left, transposed, weight, bias)
+        if late:
+            _moe_order.compute_late(token, left)
+        elif cut is not None:
+            _moe_order.compute_at_once(token)
+        return left, token
+
+    left, token = weight_node() if cut is None else cut.shared(key, weight_node)
     node = _TransposedInputNode if transposed else _InputNode
-    result: Tensor = node.apply(left, weight, x, token, weight.detach(), None if bias is None else bias.detach())
+    result: Tensor = node.apply(
+        (left, 0 if cut is None else cut.part),
+        weight,
+        x,
+        token,
+        weight.detach(),
+        None if bias is None else bias.detach(),
+    )
     return result
 
 
-def _deferrable(x: Any, weight: Any, bias: Any) -> bool:
-    """Whether there is a weight gradient to compute later, of plain tensors that autograd sees."""
-    plain = (torch.Tensor, nn.Parameter)
+def _deferrable(layer: Any, x: Any) -> bool:
+    """Whether there is a weight gradient to compute apart, of plain tensors that autograd sees."""
+    plain, weight, bias = (torch.Tensor, nn.Parameter), layer.weight, layer.bias
+    if not layer._late and _moe_cut.current() is None:
+        return False
     trained = weight.requires_grad or (bias is not None and bias.requires_grad)
     if not torch.is_grad_enabled() or not trained or torch.compiler.is_compiling():
         return False
@@ -106,11 +138,12 @@ def _deferrable(x: Any, weight: Any, bias: Any) -> bool:
 
 
 class Linear(nn.Linear):
-    """What a Linear layer becomes: its class alone changes."""
+    """What a Linear layer becomes: its class alone changes, and in `_late` it has whether weight gradients are late. Parts of a
+    batch share them in any case."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if _deferrable(x, self.weight, self.bias):
-            return linear(x, self.weight, self.bias)
+        if _deferrable(self, x):
+            return linear(x, self.weight, self.bias, late=self._late)
         return functional.linear(x, self.weight, self.bias)
 
 
@@ -124,8 +157,8 @@ def _class_for(layer: nn.Module) -> Optional[type]:
     if conv is not None and conv not in _swapped:
 
         def forward(self: Any, x: Tensor) -> Tensor:
-            if _deferrable(x, self.weight, self.bias):
-                return linear(x, self.weight, self.bias, transposed=True)
+            if _deferrable(self, x):
+                return linear(x, self.weight, self.bias, transposed=True, late=self._late)
             return conv.forward(self, x)
 
         _swapped[conv] = type("Conv1D", (conv,), {"forward": forward, "__module__": __name__, "__qualname__": "Conv1D"})
@@ -144,6 +177,11 @@ def defer_weight_gradients(module: nn.Module) -> dict[str, Any]:
     Returns {"deferred": names, "left_out": a reason by name}. Of all modules with a weight matrix of their own the latter
     has those that keep their backward as it is.
     """
+    return take_weight_gradients(module, late=True)
+
+
+def take_weight_gradients(module: nn.Module, *, late: bool) -> dict[str, Any]:
+    """Likewise; where they are not late, parts of a batch share a node for those of each layer, and nothing else changes."""
     if not isinstance(module, nn.Module):
         raise _C.ConfigError(f"defer_weight_gradients() takes a torch.nn.Module, and this is a {type(module).__name__}")
     from ._moe import MoE
@@ -156,6 +194,7 @@ def defer_weight_gradients(module: nn.Module) -> dict[str, Any]:
         if id(layer) in gates or weight is None or weight.dim() != 2:
             continue
         if type(layer) in _swapped.values():
+            layer._late = layer._late or late
             deferred.append(name)
             continue
         cls = _class_for(layer)
@@ -166,7 +205,7 @@ def defer_weight_gradients(module: nn.Module) -> dict[str, Any]:
         elif getattr(layer, "parametrizations", None):
             left_out[name] = "its weight is parametrised"
         else:
-            layer.__class__ = cls
+            layer.__class__, layer._late = cls, late
             deferred.append(name)
     return {"deferred": deferred, "left_out": left_out}
 
@@ -177,3 +216,4 @@ def restore_weight_gradients(module: nn.Module) -> None:
     for layer in module.modules():
         if type(layer) in before:
             layer.__class__ = before[type(layer)]
+            del layer._late

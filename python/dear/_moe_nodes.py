@@ -47,13 +47,14 @@ class Exchange:
             taken[:-1] = rows
             work = None
         else:
+            measured = self.measured.get(key)
+            if measured is not None:
+                measured.happens("launch")
             begun = time.perf_counter()
             work = all_to_all(taken[:-1], rows, takes, sends, self._group)
-            measured = self.measured.get(key)
             if self._at_once or measured is not None:
                 work.wait()
             if measured is not None:
-                measured.happens("launch")
                 measured.travels(time.perf_counter() - begun)
                 work = None
         self._under_way[key] = work, taken, rows

@@ -110,13 +110,15 @@ class Measured:
 
     def happens(self, what: str) -> None:
         """In this order: "ready", "launch", "wait"."""
-        self._of_pass.events.append((what, self._number))
+        self._of_pass.events.append((what, self._number, time.perf_counter() - self._of_pass.beside))
 
     def takes(self, seconds: float) -> None:
         self._of_pass.weight_seconds[self._number] = seconds
+        self._of_pass.beside += seconds
 
     def travels(self, seconds: float) -> None:
         self._of_pass.exchange_seconds[self._number] = seconds
+        self._of_pass.beside += seconds
 
 
 class Pass:
@@ -125,7 +127,8 @@ class Pass:
     def __init__(self, plan: dict[int, int], measured: bool) -> None:
         self._plan, self._measured, self._first = plan, measured, _exchanges
         self._exchanges = self._weights = 0
-        self.events: list[tuple[str, int]] = []
+        self.events: list[tuple[str, int, float]] = []  # the last: when, without seconds that are `beside`
+        self.beside = 0.0  # seconds of weight gradients and all-to-alls
         self.weight_seconds: dict[int, float] = {}
         self.exchange_seconds: dict[int, float] = {}
 
@@ -144,15 +147,15 @@ class Pass:
         """Whether its backward pass ran to the end."""
         return (len(self.exchange_seconds), len(self.weight_seconds)) == (self._exchanges, self._weights)
 
-    def in_order(self) -> list[tuple[str, int, float]]:
-        """Of each weight gradient, where the last part of its product was ready."""
-        ready = {number: at for at, (what, number) in enumerate(self.events) if what == "ready"}
+    def in_order(self) -> list[tuple[str, int, float, float]]:
+        """Of each weight gradient, where the last part of its product was ready. Seconds that it takes, and seconds of
+        computation before it."""
+        ready = {number: at for at, (what, number, _) in enumerate(self.events) if what == "ready"}
         found = []
-        for at, (what, number) in enumerate(self.events):
+        for at, (what, number, when) in enumerate(self.events):
             if what != "ready" or ready[number] == at:
-                found.append(
-                    (what, number, (self.weight_seconds if what == "ready" else self.exchange_seconds)[number])
-                )
+                seconds = self.weight_seconds if what == "ready" else self.exchange_seconds
+                found.append((what, number, seconds[number], when - self.events[0][2]))
         return found
 
 
@@ -167,18 +170,18 @@ class Planner:
         self._passes = 0
         self._watched: Optional[Pass] = None
         self.plan: Optional[dict[int, int]] = None
-        self.all_to_all_seconds = self.hidden_seconds = 0.0
+        self.all_to_all_seconds = self.waited_seconds = self.hidden_seconds = 0.0
 
     @contextlib.contextmanager
     def forward(self) -> Iterator[None]:
         """A forward pass of the model."""
         global _pass
-        if not torch.is_grad_enabled():
-            yield
-            return
         if self._watched is not None and self._watched.is_whole():
             events = self._watched.in_order()
-            self.plan, self.hidden_seconds = _C.moe_plan(events) if events else ({}, 0.0)
+            if events:
+                self.plan, self.waited_seconds, self.hidden_seconds = _C.moe_plan(events)
+            else:
+                self.plan = {}
             self.all_to_all_seconds = sum(self._watched.exchange_seconds.values())
             self._watched = None
         measured = self.plan is None and self._passes >= self.WARM

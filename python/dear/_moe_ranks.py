@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, Optional
 
 import torch
 import torch.distributed as dist
@@ -64,9 +64,10 @@ def exchange_counts(
     ranks: int,
     group: Any,
     device: torch.device,
+    received: Optional[list[list[int]]] = None,
 ) -> list[list[list[int]]]:
     """By part, rank and expert of this rank: how many rows come. `tokens`: of this rank's batch, or why there are none.
-    Errors of a rank are errors of all."""
+    `received`: what came of the same batch before, by rank and expert, and then this. Errors of a rank are errors of all."""
     here = experts // ranks
     message = torch.zeros(ranks, 1 + parts * here, dtype=torch.int64)
     message[:, 0] = tokens
@@ -87,7 +88,10 @@ def exchange_counts(
         if of_rank == REFUSED:
             raise _C.ConfigError(f"rank {other} refused its batch for a mixture of experts: see what it says")
         everyone = [0] * experts
-        everyone[other * here : (other + 1) * here] = [sum(counts[expert::here]) for expert in range(here)]
+        totals = [sum(counts[expert::here]) for expert in range(here)]
+        if received is not None:
+            received[other] = totals = [before + one for before, one in zip(received[other], totals)]
+        everyone[other * here : (other + 1) * here] = totals
         if any(count < 0 for count in counts):
             everyone[other * here] = min(counts)
         _C.moe_check_counts(everyone, _C.moe_capacity(factor, of_rank, experts), ranks, rank)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any, Optional
 
 import torch
 from torch import Tensor
@@ -33,21 +34,22 @@ class Sending:
     row_of_choice: Tensor  # (tokens, choices), the number of rows for one that was dropped
 
 
-@dataclass
-class Placed:
-    parts: list[Sending]
-    dropped: int
-
-
 def place(
-    chosen: Tensor, scores: Tensor, ranges: list[tuple[int, int]], capacity: int, experts: int, *, whole: bool
-) -> Placed:
+    chosen: Tensor,
+    scores: Tensor,
+    ranges: list[tuple[int, int]],
+    capacity: int,
+    experts: int,
+    *,
+    whole: bool,
+    used: Optional[Tensor] = None,
+) -> list[Sending]:
     """Where each choice goes, part by part. `whole`: tokens of the whole batch are placed by importance, and then cut;
-    else in their order, each part told what those before took."""
+    else in their order, each part told what those before took: `used`, by expert, has what earlier calls took, and then these."""
     width = chosen.shape[1]
     flat = chosen.to("cpu", torch.int32).reshape(-1).contiguous()
     slots = torch.empty(flat.numel(), dtype=torch.int64)
-    used = torch.zeros(experts, dtype=torch.int64)
+    used = torch.zeros(experts, dtype=torch.int64) if used is None else used
     if whole:
         importance = scores.detach().to("cpu", torch.float32).reshape(-1).contiguous()
         _C.moe_place_by_importance(flat, width, importance, capacity, experts, slots)
@@ -59,7 +61,7 @@ def place(
         else:
             counts = _C.moe_place_in_order(mine, capacity, used, places)
         parts.append(_sending(mine, places, counts, width, chosen.device))
-    return Placed(parts, int((slots < 0).sum()))
+    return parts
 
 
 def _sending(experts: Tensor, places: Tensor, counts: list[int], width: int, device: torch.device) -> Sending:
@@ -70,6 +72,20 @@ def _sending(experts: Tensor, places: Tensor, counts: list[int], width: int, dev
     choice_of_row = torch.empty(rows, dtype=torch.int64)
     choice_of_row[row_of_choice[kept]] = kept.nonzero()[:, 0]
     return Sending(counts, choice_of_row.to(device), row_of_choice.view(-1, width).to(device))
+
+
+class Whole:
+    """What the parts of a batch, of which each comes to a mixture by itself, tell each other there."""
+
+    def __init__(self, experts: int, ranks: int) -> None:
+        self.used = torch.zeros(experts, dtype=torch.int64)  # places, by expert
+        self.received = [[0] * (experts // ranks) for _ in range(ranks)]  # rows, by rank and expert of this rank
+        self.of_gate: list[tuple[Tensor, ...]] = []  # by part: logits, probabilities, choices, scores
+        self.placed: Optional[list[Sending]] = None  # where the whole batch is placed at once
+        self.products: Any = None
+
+    def all_of_gate(self) -> list[Tensor]:
+        return [torch.cat(one) for one in zip(*self.of_gate)]
 
 
 class Arriving:

@@ -6,17 +6,17 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-from collections.abc import Callable
-from typing import Any, Optional
+from collections.abc import Callable, Iterator
+from typing import Any, Optional, Union
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.optim import Optimizer
 
-from . import _C, _moe, _moe_order
+from . import _C, _moe, _moe_order, _moe_parts
 from ._flat_optimizer import FlatOptimizer
-from ._moe_linears import defer_weight_gradients, restore_weight_gradients
+from ._moe_linears import restore_weight_gradients, take_weight_gradients
 from ._tensor_norms import TensorNormOptimizer
 
 
@@ -25,7 +25,7 @@ class Experts:
     there is nothing to do. Where the program's optimiser makes the updates, it has experts among its parameters."""
 
     def __init__(self, module: nn.Module, optimizers: list[Optimizer], group: _C.Group) -> None:
-        self._rank = group.rank
+        self.rank = group.rank
         self.layers = {name: one for name, one in module.named_modules() if isinstance(one, _moe.MoE)}
         self._layer_of: dict[int, str] = {}
         self.parameters: list[nn.Parameter] = []
@@ -53,14 +53,14 @@ class Experts:
             mine = [id(one) for group in optimizer.param_groups for one in group["params"] if id(one) in self.ids]
             if mine and isinstance(optimizer, TensorNormOptimizer):
                 raise _C.ConfigError(
-                    f"rank {self._rank}: {type(optimizer).__name__} takes norms of whole tensors, and those of experts in "
+                    f"rank {self.rank}: {type(optimizer).__name__} takes norms of whole tensors, and those of experts in "
                     f"'{self._layer_of[mine[0]]}' lie on several ranks: give experts to an elementwise optimiser"
                 )
             held.update(mine)
         for parameter in self.parameters:
             if parameter.requires_grad and id(parameter) not in held:
                 raise _C.ConfigError(
-                    f"rank {self._rank}: the optimiser does not hold the experts of '{self._layer_of[id(parameter)]}': make it "
+                    f"rank {self.rank}: the optimiser does not hold the experts of '{self._layer_of[id(parameter)]}': make it "
                     "from the parameters of the whole model, or freeze them"
                 )
 
@@ -71,7 +71,7 @@ class Experts:
         """ConfigError where there are experts."""
         if self.parameters:
             raise _C.ConfigError(
-                f"rank {self._rank}: the model has experts on each rank ('{next(iter(self.layers))}'), and {what}: {remedy}"
+                f"rank {self.rank}: the model has experts on each rank ('{next(iter(self.layers))}'), and {what}: {remedy}"
             )
 
     # ---- gradients, which are means over ranks
@@ -115,7 +115,7 @@ class Experts:
             total = (dense**norm_type + self._over_ranks(mine, dist.ReduceOp.SUM)) ** (1 / norm_type)
         if not math.isfinite(total) and (error_if_nonfinite or math.isnan(total) or math.isinf(dense)):
             raise _C.ConfigError(
-                f"rank {self._rank}: the norm of the gradients is {total}, so they cannot be clipped: give up the step with "
+                f"rank {self.rank}: the norm of the gradients is {total}, so they cannot be clipped: give up the step with "
                 "zero_grad()"
             )
         factor = max_norm / (total + 1e-6)
@@ -175,7 +175,7 @@ class Experts:
 class Overlap:
     """What dear.distribute(overlap=...) changes of a model, from apply() to restore()."""
 
-    def __init__(self, overlap: str, experts: Experts) -> None:
+    def __init__(self, overlap: str, parts: Union[int, str], experts: Experts, model: nn.Module) -> None:
         self._overlap, self._layers = overlap, list(experts.layers.values())
         self.report: dict[str, Any] = {
             "overlap": overlap,
@@ -184,32 +184,60 @@ class Overlap:
             "left_out": {},
         }
         self._restore: Optional[Callable[[nn.Module], None]] = None
-        self.planner: Optional[_moe_order.Planner] = None
+        self._planners: dict[int, _moe_order.Planner] = {}  # by number of parts
+        self._planned: Optional[_moe_order.Planner] = None  # of the last forward pass
+        self._parts: Optional[_moe_parts.Parts] = None
         if overlap and overlap not in _moe.OVERLAPS:
             raise _C.ConfigError(f"overlap={overlap!r}: there are {', '.join(_moe.OVERLAPS)}")
         if overlap and not experts.layers:
             raise _C.ConfigError(f"overlap={overlap!r} hides all-to-alls of dear.MoE layers, and the model has none")
+        if parts != "auto" and (not isinstance(parts, int) or isinstance(parts, bool) or parts < 1):
+            raise _C.ConfigError(f"parts={parts!r}: give a number of parts of the batch, or 'auto'")
+        if parts != 1:
+            if overlap not in ("experts", "lancet"):
+                raise _C.ConfigError(
+                    f"parts={parts!r} of a batch take turns while tokens travel: give overlap='lancet', too, or 'experts'"
+                )
+            self._parts = _moe_parts.Parts(parts, model, experts.layers, experts.rank)
 
     def apply(self, module: nn.Module) -> None:
         for layer in self._layers if self._overlap else []:
             layer.overlap = self._overlap
-        if self._overlap == "lancet":
-            self.report.update(defer_weight_gradients(module))
+        late = self._overlap == "lancet"
+        if late or self._parts is not None:
+            taken = take_weight_gradients(module, late=late)
             self._restore = restore_weight_gradients
-            if any(layer.ranks > 1 for layer in self._layers):
-                self.planner = _moe_order.Planner()
+            if late:
+                self.report.update(taken)
+        if self._parts is not None:
+            self._parts.install()
 
-    def forward(self) -> Any:
-        """As a context, a forward pass of the model."""
-        return contextlib.nullcontext() if self.planner is None else self.planner.forward()
+    @contextlib.contextmanager
+    def forward(self) -> Iterator[None]:
+        """A forward pass of the model."""
+        parts = 1 if self._parts is None or not torch.is_grad_enabled() else self._parts.begin()
+        plans = self._overlap == "lancet" and torch.is_grad_enabled() and any(layer.ranks > 1 for layer in self._layers)
+        if not plans:
+            yield
+            return
+        self._planned = self._planners.setdefault(parts, _moe_order.Planner())
+        with self._planned.forward():
+            yield
 
     def told(self) -> dict[str, Any]:
-        planned = self.planner is not None and self.planner.plan is not None
-        seconds = (
-            (self.planner.all_to_all_seconds, self.planner.hidden_seconds) if planned and self.planner else (0.0, 0.0)
-        )
-        return {**self.report, "planned": planned, "all_to_all_seconds": seconds[0], "hidden_seconds": seconds[1]}
+        planner = self._planned
+        planned = planner is not None and planner.plan is not None
+        waited, hidden = (planner.waited_seconds, planner.hidden_seconds) if planned and planner else (0.0, 0.0)
+        travel = planner.all_to_all_seconds if planned and planner else 0.0
+        cut = {} if self._parts is None else self._parts.told()
+        return {
+            **self.report,
+            **{"parts": 1, "cut": "", "uncut_because": "", "choosing_parts": False, **cut},
+            **{"planned": planned, "all_to_all_seconds": travel, "waited_seconds": waited, "hidden_seconds": hidden},
+        }
 
     def restore(self, module: nn.Module) -> None:
         if self._restore is not None:
             self._restore(module)
+        if self._parts is not None:
+            self._parts.remove()

@@ -1,6 +1,7 @@
 // Mixtures of experts for Python: the arithmetic of gates (dear/methods/moe), on which dear.MoE stands, and
 // the numbers by which autograd orders its nodes.
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include <ATen/SequenceNumber.h>
+#include <ATen/ThreadLocalState.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "dear/base/vocabulary/error.h"
@@ -61,29 +63,57 @@ std::vector<std::pair<std::int64_t, std::int64_t>> parts_of_batch(std::int64_t s
 
 // One backward pass as it was measured: each all-to-all is launched and later waited for, each weight
 // gradient can be computed from "ready" on. Returns which weight gradient goes under which all-to-all, by
-// their numbers, and the seconds that this hides.
-using Event = std::tuple<std::string, std::uint32_t, double>;  // what, its number, seconds
-std::pair<std::map<std::uint32_t, std::uint32_t>, double> plan(const std::vector<Event>& events) {
+// their numbers, the seconds that all-to-alls are waited for without it, and those that it hides of them.
+struct Event {
+  std::string kind;
+  std::uint32_t number = 0;
+  double seconds = 0;  // that it takes
+  double at = 0;       // seconds of computation before it, without weight gradients
+};
+
+// Seconds for which each all-to-all is waited for where no weight gradient is computed meanwhile: all-to-alls
+// travel one after another, under the computation between their launch and their wait.
+std::map<std::uint32_t, double> waits_of(const std::vector<Event>& events) {
+  std::map<std::uint32_t, double> ends, waits;
+  double idle = 0, network = 0;
+  for (const Event& event : events) {
+    const double now = event.at + idle;
+    if (event.kind == "launch") {
+      network = std::max(now, network) + event.seconds;
+      ends[event.number] = network;
+    } else if (event.kind == "wait") {
+      waits[event.number] = std::max(0.0, ends.at(event.number) - now);
+      idle += waits[event.number];
+    }
+  }
+  return waits;
+}
+
+std::tuple<std::map<std::uint32_t, std::uint32_t>, double, double> plan(
+    const std::vector<std::tuple<std::string, std::uint32_t, double, double>>& measured) {
   using namespace methods::moe;
+  std::vector<Event> events;
+  for (const auto& [kind, number, seconds, at] : measured) events.push_back({kind, number, seconds, at});
+  const std::map<std::uint32_t, double> waits = waits_of(events);
   std::vector<Instruction> instructions;
   std::vector<std::uint32_t> numbers;
   std::map<std::uint32_t, InstructionId> launched;
   std::vector<InstructionId> last_launched, last_waited;
-  for (const auto& [what, number, seconds] : events) {
+  for (const Event& event : events) {
     const auto id = static_cast<InstructionId>(instructions.size());
-    if (what == "wait") {
-      last_waited = {launched.at(number)};
+    if (event.kind == "wait") {
+      last_waited = {launched.at(event.number)};
       continue;
     }
-    const bool travels = what == "launch";
-    instructions.push_back({.name = what + " " + std::to_string(number),
+    const bool travels = event.kind == "launch";
+    instructions.push_back({.name = event.kind + " " + std::to_string(event.number),
                             .kind = travels ? Kind::all_to_all : Kind::weight_gradient,
-                            .seconds = seconds,
+                            .seconds = travels ? waits.at(event.number) : event.seconds,
                             .after = travels ? last_launched : last_waited,
                             .pass = Pass::backward});
-    numbers.push_back(number);
+    numbers.push_back(event.number);
     if (travels) {
-      launched[number] = id;
+      launched[event.number] = id;
       last_launched = {id};
     }
   }
@@ -91,8 +121,19 @@ std::pair<std::map<std::uint32_t, std::uint32_t>, double> plan(const std::vector
   std::map<std::uint32_t, std::uint32_t> under;
   for (const Hiding::Under& one : hiding.under)
     for (const InstructionId id : one.instructions) under[numbers[id]] = numbers[one.all_to_all];
-  return {under, hiding.hidden_seconds};
+  double waited = 0;
+  for (const auto& [number, seconds] : waits) waited += seconds;
+  return {under, waited, hiding.hidden_seconds};
 }
+
+// What libtorch keeps for a thread: modes, autocast, hooks of saved tensors, observers.
+class ThreadState {
+ public:
+  void restore() const { at::ThreadLocalState::setThreadLocalState(state_); }
+
+ private:
+  at::ThreadLocalState state_;
+};
 
 }  // namespace
 
@@ -114,6 +155,10 @@ void bind_moe(py::module_& module) {
       },
       py::arg("counts"), py::arg("capacity"), py::arg("ranks"), py::arg("rank"));
   module.def("moe_plan", &plan, py::arg("events"));
+  py::class_<ThreadState>(module, "ThreadState",
+                          "What libtorch keeps for this thread, as it is when this is made.")
+      .def(py::init<>())
+      .def("restore", &ThreadState::restore);
   // Autograd runs the ready node with the highest number first, and numbers nodes from 0 on in each thread.
   module.def(
       "reserve_sequence_numbers",

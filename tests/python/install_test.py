@@ -91,7 +91,7 @@ class Installed(unittest.TestCase):
         ))  # fmt: skip
         files, requires, wheel = told
         release = re.search(r'torch_release = "(.*)"', (BUILD / "python/dear/_version.py").read_text())[1]
-        self.assertEqual(requires, [f"torch=={release}.*"])
+        self.assertEqual(requires, [f"torch=={release}.*", "greenlet>=3"])
         self.assertIn(f"Tag: cp{sys.version_info.major}{sys.version_info.minor}-", wheel)
         for pattern in (
             r"dear/_C\..*\.so", r"dear/_C\.pyi", r"dear/py\.typed", r"dear/_version\.py", r"dear/bin/dear",

@@ -24,6 +24,7 @@ from torch.nn import functional
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "moe"))
 import oracle
+from cutting import Cutting as Cutting
 from mixtures import DOUBLE, EXPERTS, GATES, HIDDEN, WIDTH, Case, Net, batch, gradients, groups, layer
 from training import Training as Training
 
@@ -362,8 +363,8 @@ class Refusals(Case):
         moe = layer()
         original = _moe.MoE._counts_of_all
 
-        def corrupt(self: Any, tokens: int, sent: list[list[int]]) -> Any:
-            return original(self, tokens, [[1000] * EXPERTS] if self.rank == 1 else sent)
+        def corrupt(self: Any, tokens: int, sent: list[list[int]], whole: Any) -> Any:
+            return original(self, tokens, [[1000] * EXPERTS] if self.rank == 1 else sent, whole)
 
         with mock.patch.object(_moe.MoE, "_counts_of_all", corrupt):
             self.assertRefused("rank 1 says that it sends 1000 tokens", lambda: moe(batch(0)), dear.MismatchError)

@@ -166,10 +166,11 @@ class Training(Case):
         self.assertTrue(torch.equal(of_pair.inputs, oracle.own_part(whole["inputs"], of_pair.rank, 2)))
 
     def test_weight_gradients_go_where_they_were_planned(self) -> None:
-        # Of two that could go under the longer all-to-all the nearer one in time does.
-        events = [("ready", 0, 1.0), ("ready", 1, 2.0), ("launch", 1, 2.0), ("wait", 1, 2.0), ("ready", 2, 0.5)]
-        events += [("launch", 0, 1.0), ("wait", 0, 1.0), ("ready", 3, 5.0)]
-        self.assertEqual(_C.moe_plan(events), ({1: 1, 0: 0, 2: 0}, 3.0))
+        # Of two that could go under the longer all-to-all the nearer one in time does. Between its launch and its wait
+        # half a second of other work hides as much of it.
+        events = [("ready", 0, 1.0, 0.0), ("ready", 1, 2.0, 0.0), ("launch", 1, 2.5, 0.0), ("wait", 1, 2.5, 0.5)]
+        events += [("ready", 2, 0.5, 0.5), ("launch", 0, 1.0, 0.5), ("wait", 0, 1.0, 0.5), ("ready", 3, 5.0, 0.5)]
+        self.assertEqual(_C.moe_plan(events), ({1: 1, 0: 0, 2: 0}, 3.0, 3.0))
 
         def run(overlap: str) -> tuple[Any, list[str]]:
             net, orders = Net(), []
@@ -186,15 +187,15 @@ class Training(Case):
 
         def last(events: Any) -> Any:  # all under the last all-to-all of the backward pass, but for one
             plans.append(events)
-            return {**dict.fromkeys(range(1, 9), 0), 7: 1}, 0.25
+            return {**dict.fromkeys(range(1, 9), 0), 7: 1}, 0.5, 0.25
 
         with mock.patch.object(_C, "moe_plan", last):
             model, orders = run("lancet")
         self.assertEqual(orders[:2], ["Lww.Lww." * 2 + "w"] * 2)
         self.assertEqual(orders[3:], ["L.L.Lw.Lwwwwwww.w"] * 2)
         self.assertEqual((model.overlap_report()["planned"], model.overlap_report()["hidden_seconds"]), (True, 0.25))
-        kinds = [what for what, _, _ in plans[0]]
+        kinds = [what for what, *_ in plans[0]]
         self.assertEqual([len(plans), kinds.count("launch"), kinds.count("wait"), kinds.count("ready")], [1, 4, 4, 9])
-        self.assertTrue(all(seconds > 0 for _, _, seconds in plans[0]))
+        self.assertTrue(all(seconds > 0 for _, _, seconds, _ in plans[0]))
         natural, _ = run("none")
         self.assertSameBits(list(model.state_dict().values()), list(natural.state_dict().values()))
