@@ -19,6 +19,7 @@ from . import _C
 
 _EXCHANGES = 1 << 18  # numbers start again after so many, which changes an order and no result
 _ABOVE_ALL_WAITS = 2 * _EXCHANGES + 3
+_AT_ONCE = 1 << 60
 _exchanges = 0  # so many were made
 _log: Optional[list[str]] = None
 
@@ -41,21 +42,24 @@ def wait_late(result: torch.Tensor) -> Optional[Measured]:
 
 
 def compute_late(token: torch.Tensor, left: Left) -> None:
-    """The node that made the token computes a weight gradient: under the all-to-all that was planned, else once nothing else
-    is ready but what waits."""
+    """The node that made the token computes a weight gradient: under the all-to-all that was planned, or at once where none
+    was; without a plan, once nothing else is ready but what waits."""
     if token.grad_fn is None:
         return
     number = _ABOVE_ALL_WAITS
     if _pass is not None:
         left.measured, under = _pass.has_weight()
-        number = number if under is None else 2 * (under % _EXCHANGES) + 3
+        if under is not None:
+            number = 2 * (under % _EXCHANGES) + 3
+        elif _pass.is_planned:
+            number = _AT_ONCE
     token.grad_fn._set_sequence_nr(number)  # type: ignore[attr-defined]
 
 
 def compute_at_once(token: torch.Tensor) -> None:
     """Likewise, as soon as it can be: where plain autograd computes it."""
     if token.grad_fn is not None:
-        token.grad_fn._set_sequence_nr(1 << 60)  # type: ignore[attr-defined]
+        token.grad_fn._set_sequence_nr(_AT_ONCE)  # type: ignore[attr-defined]
 
 
 def note(what: str) -> None:
@@ -124,8 +128,9 @@ class Measured:
 class Pass:
     """A forward pass, whose all-to-alls and weight gradients are numbered in its order, and its backward pass."""
 
-    def __init__(self, plan: dict[int, int], measured: bool) -> None:
-        self._plan, self._measured, self._first = plan, measured, _exchanges
+    def __init__(self, plan: Optional[dict[int, int]], measured: bool) -> None:
+        self._plan, self._measured, self._first = plan or {}, measured, _exchanges
+        self.is_planned = plan is not None
         self._exchanges = self._weights = 0
         self.events: list[tuple[str, int, float]] = []  # the last: when, without seconds that are `beside`
         self.beside = 0.0  # seconds of weight gradients and all-to-alls
@@ -185,7 +190,7 @@ class Planner:
             self.all_to_all_seconds = sum(self._watched.exchange_seconds.values())
             self._watched = None
         measured = self.plan is None and self._passes >= self.WARM
-        before, _pass = _pass, Pass(self.plan or {}, measured)
+        before, _pass = _pass, Pass(self.plan, measured)
         self._watched = _pass if measured else None
         self._passes += 1
         try:

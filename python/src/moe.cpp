@@ -63,7 +63,8 @@ std::vector<std::pair<std::int64_t, std::int64_t>> parts_of_batch(std::int64_t s
 
 // One backward pass as it was measured: each all-to-all is launched and later waited for, each weight
 // gradient can be computed from "ready" on. Returns which weight gradient goes under which all-to-all, by
-// their numbers, the seconds that all-to-alls are waited for without it, and those that it hides of them.
+// their numbers (the others are computed when they can be, so that their reductions begin), the seconds that
+// all-to-alls are waited for without it, and those that it hides of them.
 struct Event {
   std::string kind;
   std::uint32_t number = 0;
@@ -117,7 +118,8 @@ std::tuple<std::map<std::uint32_t, std::uint32_t>, double, double> plan(
       last_launched = {id};
     }
   }
-  const Hiding hiding = hide_by_best_fit(InstructionGraph(std::move(instructions)));
+  const Hiding hiding =
+      hide_by_best_fit(InstructionGraph(std::move(instructions)), {.take_the_last_chance = false});
   std::map<std::uint32_t, std::uint32_t> under;
   for (const Hiding::Under& one : hiding.under)
     for (const InstructionId id : one.instructions) under[numbers[id]] = numbers[one.all_to_all];
