@@ -16,8 +16,8 @@ class AllToAllTimes {
   // Measured, or modelled. ConfigError unless there is a point, bytes ascend from 0 on, and seconds are
   // times.
   explicit AllToAllTimes(std::vector<std::pair<std::int64_t, double>> points);
-  // Each block straight to its rank, one partner in a round, played on the links of the cluster from 1 KiB to
-  // 256 MiB, sizes twice as large each time.
+  // A launch, then each block straight to its rank, one partner in a round, played on the links of the
+  // cluster from 1 KiB to 256 MiB, sizes twice as large each time.
   static AllToAllTimes on(const Cluster& cluster);
 
   [[nodiscard]] double seconds(std::int64_t bytes) const;  // 0 for no bytes
