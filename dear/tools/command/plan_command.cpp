@@ -20,6 +20,7 @@
 #include "dear/tools/cases/planned.h"
 #include "dear/tools/command/commands.h"
 #include "dear/tools/command/kfac_policies.h"
+#include "dear/tools/command/policy_options.h"
 #include "dear/tools/command/scenario.h"
 #include "dear/tools/command/simulated_cases.h"
 #include "dear/tools/options/option_adder.h"
@@ -146,9 +147,9 @@ void print(const cases::KfacAnswer& answer) {
 void run_kfac_plan(const CLI::App& command, const PlanArguments& arguments) {
   if (!arguments.schedule.empty())
     throw ConfigError("--schedule is of SGD: K-FAC plans its own order while it trains, leave it out");
-  refuse_beside_kfac(command,
-                     {"--optimizer-states", "--accumulate", "--scale-compute", "--checkpoint-activations",
-                      "--compress", "--codec", "--union-density", "--plot"});
+  refuse_beside("K-FAC", command,
+                {"--optimizer-states", "--accumulate", "--scale-compute", "--checkpoint-activations",
+                 "--compress", "--codec", "--union-density", "--plot"});
   cases::KfacPlanOptions options;
   options.times.algorithm = arguments.model.algorithm;
   for (const std::string& name : arguments.policies)
