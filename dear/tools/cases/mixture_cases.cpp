@@ -20,13 +20,9 @@ using methods::moe::MixtureJob;
 using methods::moe::Passed;
 using methods::moe::Passes;
 
-// Every iteration waits for parameters that the one before gathers: the last of these is as any later one.
+// The last of these is as any later one.
 constexpr std::int64_t kIterations = 4;
 constexpr std::int64_t kLongest = 1 << 20;  // sequence
-
-Passed passed_by(const MixtureJob& job, const Passes& overlap) {
-  return methods::moe::run(job.graph, overlap, job.part_seconds, {.iterations = kIterations});
-}
 
 MixtureScenario scenario_of(const std::string& name, const Cluster& cluster, const ModelOptions& options,
                             const MixtureNames& names) {
@@ -53,17 +49,6 @@ MixtureScenario scenario_of(const std::string& name, const Cluster& cluster, con
           .cluster = cluster,
           .options = chosen,
           .job = std::move(job)};
-}
-
-MixtureCase case_of(const MixtureScenario& scenario, const Passes& overlap, double experts_seconds) {
-  return {.scenario = &scenario,
-          .overlap = &overlap,
-          .passed = passed_by(scenario.job, overlap),
-          .experts_seconds = experts_seconds};
-}
-
-double seconds_with_experts(const MixtureScenario& scenario) {
-  return passed_by(scenario.job, methods::moe::find_passes("experts")).times.iteration_seconds;
 }
 
 nlohmann::ordered_json json_of(const MixtureCase& one) {
@@ -96,6 +81,10 @@ nlohmann::ordered_json json_of(const MixtureCase& one) {
 
 }  // namespace
 
+Passed passed_by(const MixtureJob& job, const Passes& overlap) {
+  return methods::moe::run(job.graph, overlap, job.part_seconds, {.iterations = kIterations});
+}
+
 bool is_mixture(std::string_view model) {
   const auto& all = methods::moe::mixture_models();
   return std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.name == model; });
@@ -125,13 +114,6 @@ std::vector<MixtureScenario> mixture_scenarios(const ScenarioOptions& options, c
   return all;
 }
 
-MixtureScenario with_cluster(const MixtureScenario& scenario, Cluster cluster) {
-  MixtureScenario other = scenario;
-  other.cluster = std::move(cluster);
-  other.job = methods::moe::make_job(other.model, *other.device, other.cluster, other.options);
-  return other;
-}
-
 std::string describe(const MixtureScenario& scenario) {
   const auto& model = scenario.model;
   return fmt::format(
@@ -143,17 +125,21 @@ std::string describe(const MixtureScenario& scenario) {
       scenario.options.capacity_factor);
 }
 
-MixtureCase simulate(const MixtureScenario& scenario, const Passes& overlap) {
-  return case_of(scenario, overlap, seconds_with_experts(scenario));
+std::vector<MixtureCase> simulate(const MixtureScenario& scenario, const Overlaps& overlaps) {
+  const Passed experts = passed_by(scenario.job, methods::moe::find_passes("experts"));
+  std::vector<MixtureCase> cases;
+  for (const Passes* const overlap : overlaps)
+    cases.push_back({.scenario = &scenario,
+                     .overlap = overlap,
+                     .passed = overlap->name == "experts" ? experts : passed_by(scenario.job, *overlap),
+                     .experts_seconds = experts.times.iteration_seconds});
+  return cases;
 }
 
 std::vector<MixtureCase> simulate(const std::vector<MixtureScenario>& scenarios, const Overlaps& overlaps) {
   std::vector<MixtureCase> cases;
-  for (const MixtureScenario& scenario : scenarios) {
-    const double experts_seconds = seconds_with_experts(scenario);
-    for (const Passes* const overlap : overlaps)
-      cases.push_back(case_of(scenario, *overlap, experts_seconds));
-  }
+  for (const MixtureScenario& scenario : scenarios)
+    for (MixtureCase& one : simulate(scenario, overlaps)) cases.push_back(std::move(one));
   return cases;
 }
 

@@ -41,9 +41,10 @@ struct MixtureScenario {
 // of the device where none is given. ConfigError for a name that there is not, what methods::moe::make_job()
 // refuses, and a cluster with stragglers or interference.
 std::vector<MixtureScenario> mixture_scenarios(const ScenarioOptions& options, const MixtureNames& names);
-// The same on another cluster of as many ranks.
-MixtureScenario with_cluster(const MixtureScenario& scenario, Cluster cluster);
 std::string describe(const MixtureScenario& scenario);  // a line
+
+// The last of some iterations, which wait for the parameters that the one before gathers.
+methods::moe::Passed passed_by(const methods::moe::MixtureJob& job, const methods::moe::Passes& overlap);
 
 struct MixtureCase {
   const MixtureScenario* scenario = nullptr;
@@ -55,8 +56,8 @@ struct MixtureCase {
   [[nodiscard]] double speed_up() const { return experts_seconds / seconds(); }
 };
 // Every overlap in every scenario, overlaps innermost. The scenarios outlive the cases.
-MixtureCase simulate(const MixtureScenario& scenario, const methods::moe::Passes& overlap);
 std::vector<MixtureCase> simulate(const std::vector<MixtureScenario>& scenarios, const Overlaps& overlaps);
+std::vector<MixtureCase> simulate(const MixtureScenario& scenario, const Overlaps& overlaps);
 
 // Which instructions a range of the forward begins and ends with, and in how many parts it is cut.
 struct CutNames {

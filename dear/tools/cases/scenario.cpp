@@ -75,11 +75,10 @@ Job fixed_job(Workload workload, const std::string& what, std::string origin, co
 
 Job job_by_name(const std::string& name, const ModelOptions& options, const Cluster& cluster) {
   if (is_mixture(name))
-    throw ConfigError(
-        fmt::format("{} has mixtures of experts, whose tokens travel in all-to-alls that a workload does not "
-                    "have: only `dear "
-                    "simulate` takes it",
-                    name));
+    throw ConfigError(fmt::format(
+        "{} has mixtures of experts, whose tokens travel in all-to-alls that a workload does not have: only "
+        "`dear simulate` and `dear plan` take it",
+        name));
   const zoo::Model& model = zoo::find_model(name);
   const zoo::Device& device =
       zoo::find_device(device_for(options, cluster, model.measured ? model.measured->device : ""));

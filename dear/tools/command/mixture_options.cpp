@@ -1,16 +1,38 @@
 #include "dear/tools/command/mixture_options.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/units.h"
+#include "dear/predict/sim/simulate.h"
 #include "dear/tools/command/simulated_cases.h"
 #include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/table.h"
 
 namespace dear::cli {
+namespace {
+
+constexpr std::array kTimes{"iteration",     "compute", "all-to-alls", "exposed of these",
+                            "exposed comm.", "parts",   "ranges",      "speed-up"};
+
+std::vector<std::string> times_of(const cases::MixtureCase& one) {
+  const methods::moe::Times& times = one.passed.times;
+  return {format_seconds(one.seconds()),
+          format_seconds(times.compute_seconds),
+          format_seconds(times.all_to_all_seconds),
+          format_seconds(times.exposed_all_to_all_seconds),
+          format_seconds(times.exposed_seconds),
+          std::to_string(one.passed.most_parts()),
+          std::to_string(one.passed.ranges.size()),
+          fmt::format("{:.2f}", one.speed_up())};
+}
+
+}  // namespace
 
 void MixtureOptions::add_overlap_to(CLI::App& command) {
   OptionAdder(command)
@@ -78,17 +100,32 @@ void print_scenarios(const std::vector<cases::MixtureScenario>& scenarios) {
 }
 
 std::string table_of(const std::vector<cases::MixtureCase>& cases) {
-  Table table({"model", "cluster", "overlap", "ranks", "iteration", "compute", "all-to-alls",
-               "exposed of these", "exposed comm.", "parts", "ranges", "speed-up"},
-              {.left_columns = 3});
+  std::vector<std::string> header{"model", "cluster", "overlap", "ranks"};
+  header.insert(header.end(), kTimes.begin(), kTimes.end());
+  Table table(std::move(header), {.left_columns = 3});
   for (const cases::MixtureCase& one : cases) {
-    const methods::moe::Times& times = one.passed.times;
-    table.add({std::string(one.scenario->model.name), one.scenario->cluster.name,
-               std::string(one.overlap->name), std::to_string(one.scenario->cluster.ranks()),
-               format_seconds(one.seconds()), format_seconds(times.compute_seconds),
-               format_seconds(times.all_to_all_seconds), format_seconds(times.exposed_all_to_all_seconds),
-               format_seconds(times.exposed_seconds), std::to_string(one.passed.most_parts()),
-               std::to_string(one.passed.ranges.size()), fmt::format("{:.2f}", one.speed_up())});
+    std::vector<std::string> row{std::string(one.scenario->model.name), one.scenario->cluster.name,
+                                 std::string(one.overlap->name),
+                                 std::to_string(one.scenario->cluster.ranks())};
+    for (std::string& cell : times_of(one)) row.push_back(std::move(cell));
+    table.add(std::move(row));
+  }
+  return table.to_string();
+}
+
+std::string table_of(const cases::MixtureAnswer& answer) {
+  std::vector<std::string> header{"overlap", "here"};
+  header.insert(header.end(), kTimes.begin(), kTimes.end());
+  header.emplace_back("free from");
+  Table table(std::move(header), {.left_columns = 2});
+  for (const cases::MixtureAnswer::Row& row : answer.rows) {
+    std::vector<std::string> cells{std::string(row.one.overlap->name), row.trains() ? "trains" : "simulated"};
+    for (std::string& cell : times_of(row.one)) cells.push_back(std::move(cell));
+    cells.push_back(row.free.factor == 0 ? "anywhere"
+                    : std::isinf(row.free.factor)
+                        ? "nowhere"
+                        : sim::format_bandwidth(row.free.factor * answer.here_bits_per_second));
+    table.add(std::move(cells));
   }
   return table.to_string();
 }

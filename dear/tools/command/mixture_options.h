@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dear/tools/cases/mixture_cases.h"
+#include "dear/tools/cases/mixture_plan.h"
 
 namespace CLI {
 class App;
@@ -34,5 +35,7 @@ void refuse_beside_mixtures(const CLI::App& command);
 void print_scenarios(const std::vector<cases::MixtureScenario>& scenarios);
 // A line for each case; speed-ups are over all-to-alls under experts alone.
 std::string table_of(const std::vector<cases::MixtureCase>& cases);
+// A line for each overlap.
+std::string table_of(const cases::MixtureAnswer& answer);
 
 }  // namespace dear::cli
