@@ -29,6 +29,8 @@ Kernels product(std::int64_t rows, std::int64_t in, std::int64_t out, std::int64
            .weights = real(matrices * in * out)}};
 }
 
+constexpr std::int64_t kMostParts = 64;  // whose all-to-alls have times of their own
+
 class Builder {
  public:
   Builder(const MixtureModel& model, const zoo::Device& device, const Cluster& cluster,
@@ -43,8 +45,9 @@ class Builder {
         own_experts_(experts_of_rank(experts_, cluster.ranks())),
         capacity_(capacity_of(options.capacity_factor * model.choices, tokens_, experts_)),
         rows_(own_experts_ * capacity_ * cluster.ranks()),
-        times_(device, options.dtype, AllToAllTimes::on(cluster),
-               experts_ * capacity_ * model.width * size_of(options.dtype), options.part_inefficiency) {}
+        exchanged_(experts_ * capacity_ * model.width * size_of(options.dtype)),
+        times_(device, options.dtype, AllToAllTimes::on(cluster, exchanged_ / kMostParts, exchanged_),
+               exchanged_, options.part_inefficiency) {}
 
   MixtureJob build() {
     ValueId x = tokens("ids", model_.width);
@@ -370,7 +373,8 @@ class Builder {
   const MixtureOptions& options_;
   cost::ClusterTimes dense_;
   std::int64_t batch_, tokens_, experts_, own_experts_, capacity_;
-  std::int64_t rows_;  // of all experts of a rank
+  std::int64_t rows_;       // of all experts of a rank
+  std::int64_t exchanged_;  // bytes of an all-to-all
   OperatorTimes times_;
   std::string block_;
   bool aside_ = false;  // what is added belongs to shared experts

@@ -32,6 +32,19 @@ TEST(AllToAllTimes, AreThoseOfTheLinks) {
   EXPECT_DOUBLE_EQ(times.seconds(1), times.seconds(1024));
 }
 
+// Only sizes that are asked for are played, and the times are those of all.
+TEST(AllToAllTimes, NeedNoMoreThanTheirSizes) {
+  const Cluster cluster = find_cluster("p3dn-64", 16);
+  const AllToAllTimes all = AllToAllTimes::on(cluster);
+  for (const std::int64_t most :
+       {std::int64_t{1}, std::int64_t{1024}, std::int64_t{5000}, std::int64_t{1} << 20,
+        (std::int64_t{1} << 28) - 1, std::int64_t{1} << 28, std::int64_t{1} << 31}) {
+    const AllToAllTimes some = AllToAllTimes::on(cluster, most / 64, most);
+    for (const std::int64_t parts : {1, 2, 3, 7, 8, 64})
+      EXPECT_EQ(some.seconds(most / parts), all.seconds(most / parts)) << most << " in " << parts;
+  }
+}
+
 TEST(AllToAllTimes, AreStraightBetweenPoints) {
   const AllToAllTimes times({{100, 1}, {200, 3}, {400, 4}});
   EXPECT_DOUBLE_EQ(times.seconds(50), 1);

@@ -22,7 +22,12 @@ using methods::moe::Passes;
 
 // The last of these is as any later one.
 constexpr std::int64_t kIterations = 4;
-constexpr std::int64_t kLongest = 1 << 20;  // sequence
+constexpr int kMostMixtureRanks = 4096;        // a rank has a message to each other in every all-to-all
+constexpr std::int64_t kMostTokens = 1 << 24;  // of a rank
+
+std::int64_t experts_on(const Cluster& cluster, const methods::moe::MixtureModel& model) {
+  return model.experts > 0 ? model.experts : model.experts_of_rank * cluster.ranks();
+}
 
 MixtureScenario scenario_of(const std::string& name, const Cluster& cluster, const ModelOptions& options,
                             const MixtureNames& names) {
@@ -33,16 +38,28 @@ MixtureScenario scenario_of(const std::string& name, const Cluster& cluster, con
           fmt::format("{} has {}, which {} not modelled with mixtures of experts: take a cluster without",
                       cluster.name, what, cluster.stragglers.empty() ? "is" : "are"));
   methods::moe::MixtureModel model = methods::moe::find_mixture_model(name);
-  if (options.sample_size < 0 || options.sample_size > kLongest)
+  if (options.sample_size < 0 || options.sample_size > kMostTokens)
     throw ConfigError(fmt::format("a sequence of {} tokens cannot be: give at least 1 and at most {}",
-                                  options.sample_size, kLongest));
+                                  options.sample_size, kMostTokens));
   if (options.sample_size != 0) model.length = options.sample_size;
+  if (cluster.ranks() > kMostMixtureRanks)
+    throw ConfigError(fmt::format("{} ranks are too many for mixtures of experts: give at most {}",
+                                  cluster.ranks(), kMostMixtureRanks));
   const zoo::Device& device = zoo::find_device(device_for(options, cluster));
   const methods::moe::MixtureOptions chosen{
       .batch = options.batch != 0 ? options.batch : batch_of(model, device.name),
       .dtype = options.dtype.empty() ? device.half_type : parse_dtype(options.dtype),
       .capacity_factor = names.capacity_factor,
       .gate = methods::moe::find_gate(names.gate)};
+  if (chosen.batch > kMostTokens / model.length)
+    throw ConfigError(fmt::format("{} samples of {} tokens are too many for a rank: give at most {} tokens",
+                                  chosen.batch, model.length, kMostTokens));
+  const std::int64_t experts = experts_on(cluster, model);
+  if (chosen.capacity_factor > static_cast<double>(experts))
+    throw ConfigError(fmt::format(
+        "a capacity factor of {:g} gives each of {} experts more places than there are tokens: give "
+        "at most {}",
+        chosen.capacity_factor, experts, experts));
   MixtureJob job = methods::moe::make_job(model, device, cluster, chosen);
   return {.model = std::move(model),
           .device = &device,
@@ -98,9 +115,7 @@ Overlaps find_overlaps(const MixtureNames& names) {
   return overlaps;
 }
 
-std::int64_t MixtureScenario::experts() const {
-  return model.experts > 0 ? model.experts : model.experts_of_rank * cluster.ranks();
-}
+std::int64_t MixtureScenario::experts() const { return experts_on(cluster, model); }
 
 std::vector<MixtureScenario> mixture_scenarios(const ScenarioOptions& options, const MixtureNames& names) {
   std::vector<std::optional<int>> sizes(options.ranks.begin(), options.ranks.end());

@@ -223,6 +223,9 @@ TEST(MixtureCases, RefuseWhatCannotBe) {
   };
   refused("gpt2-s-moe", {}, {.gate = "top2"}, "choose switch or batch-prioritized");
   refused("gpt2-s-moe", {}, {.capacity_factor = 0}, "factor");
+  refused("gpt2-s-moe", {}, {.capacity_factor = 1e300}, "give at most 32");
+  refused("gpt2-s-moe", {.model = {.batch = 1 << 20, .sample_size = 1 << 20}}, {}, "too many for a rank");
+  refused("gpt2-s-moe", {.clusters = {"10gbe"}, .ranks = {8192}}, {}, "give at most 4096");
   refused("gpt2-s-moe", {.model = {.device = "h100"}}, {}, "nobody said with which batch");
   refused("gpt2-s-moe", {.model = {.device = "abacus"}}, {}, "abacus");
   refused("gpt2-s-moe", {.model = {.sample_size = -3}}, {}, "a sequence of -3 tokens");

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -25,12 +27,38 @@ using methods::moe::Times;
 constexpr double kFarthest = 1e6;
 constexpr double kPrecision = 0.01;  // of the bandwidth
 
-// The part of an iteration that waits for all-to-alls with so many times the bandwidth.
-double exposed_part(const MixtureScenario& scenario, const Passes& overlap, double bandwidth) {
-  const methods::moe::MixtureJob job = methods::moe::make_job(
-      scenario.model, *scenario.device, plan::scaled(scenario.cluster, 1, 1 / bandwidth), scenario.options);
-  const Times times = passed_by(job, overlap).times;
-  return times.exposed_all_to_all_seconds / times.iteration_seconds;
+// The job with so many times the bandwidth, made once for all overlaps.
+class Bandwidths {
+ public:
+  explicit Bandwidths(const MixtureScenario& scenario) : scenario_(scenario) {}
+
+  // The part of an iteration that waits for all-to-alls.
+  double exposed_part(const Passes& overlap, double bandwidth) {
+    const auto [found, is_new] = jobs_.try_emplace(bandwidth);
+    if (is_new)
+      found->second =
+          methods::moe::make_job(scenario_.model, *scenario_.device,
+                                 plan::scaled(scenario_.cluster, 1, 1 / bandwidth), scenario_.options);
+    const Times times = passed_by(*found->second, overlap).times;
+    return times.exposed_all_to_all_seconds / times.iteration_seconds;
+  }
+
+ private:
+  const MixtureScenario& scenario_;
+  std::map<double, std::optional<methods::moe::MixtureJob>> jobs_;
+};
+
+FreeFrom free_from(Bandwidths& bandwidths, const Passes& overlap) {
+  const double at_best = bandwidths.exposed_part(overlap, kFarthest);
+  if (at_best > kFreePart)
+    return {.factor = std::numeric_limits<double>::infinity(), .exposed_at_best = at_best};
+  double slow = 1 / kFarthest, fast = kFarthest;
+  if (bandwidths.exposed_part(overlap, slow) <= kFreePart) return {.factor = 0, .exposed_at_best = at_best};
+  while (fast > slow * (1 + kPrecision)) {
+    const double middle = std::sqrt(slow * fast);
+    (bandwidths.exposed_part(overlap, middle) <= kFreePart ? fast : slow) = middle;
+  }
+  return {.factor = fast, .exposed_at_best = at_best};
 }
 
 const MixtureAnswer::Row& row_of(const MixtureAnswer& answer, std::string_view overlap) {
@@ -94,8 +122,8 @@ std::string free_text(const MixtureAnswer& answer, std::string_view overlap) {
 
 std::string when_free(const MixtureAnswer& answer) {
   return fmt::format(
-      "All-to-alls are free, since {:.0f} % of an iteration waits for them at most, with lancet {}, and with "
-      "experts {}; the outermost links have {}, and all links are scaled alike.",
+      "At most {:.0f} % of an iteration waits for all-to-alls with lancet {}, with experts {}; the outermost "
+      "links have {}, and all links are scaled alike.",
       100 * kFreePart, free_text(answer, "lancet"), free_text(answer, "experts"),
       sim::format_bandwidth(answer.here_bits_per_second));
 }
@@ -114,29 +142,17 @@ nlohmann::ordered_json json_of(const MixtureAnswer::Row& row, double here_bits_p
 
 }  // namespace
 
-FreeFrom find_free_from(const MixtureScenario& scenario, const Passes& overlap) {
-  const double at_best = exposed_part(scenario, overlap, kFarthest);
-  if (at_best > kFreePart)
-    return {.factor = std::numeric_limits<double>::infinity(), .exposed_at_best = at_best};
-  double slow = 1 / kFarthest, fast = kFarthest;
-  if (exposed_part(scenario, overlap, slow) <= kFreePart) return {.factor = 0, .exposed_at_best = at_best};
-  while (fast > slow * (1 + kPrecision)) {
-    const double middle = std::sqrt(slow * fast);
-    (exposed_part(scenario, overlap, middle) <= kFreePart ? fast : slow) = middle;
-  }
-  return {.factor = fast, .exposed_at_best = at_best};
-}
-
 MixtureAnswer plan_mixture(const MixtureScenario& scenario, const MixtureProgress& progress) {
   MixtureAnswer answer{.scenario = &scenario,
                        .rows = {},
                        .here_bits_per_second = plan::outermost_bits_per_second(scenario.cluster),
                        .verdict = {}};
   const std::vector<MixtureCase> cases = simulate(scenario, find_overlaps({}));
+  Bandwidths bandwidths(scenario);
   for (const MixtureCase& one : cases) {
     if (progress) progress(answer.rows.size(), cases.size(), one.overlap->name);
     answer.rows.push_back({.one = one,
-                           .free = find_free_from(scenario, *one.overlap),
+                           .free = free_from(bandwidths, *one.overlap),
                            .saved_seconds = cases.front().seconds() - one.seconds()});
   }
   std::stable_sort(answer.rows.begin(), answer.rows.end(),

@@ -14,17 +14,16 @@ namespace dear::cases {
 // All-to-alls are as good as free where no more than this part of an iteration waits for them.
 inline constexpr double kFreePart = 0.01;
 
-// From which bandwidth on all-to-alls are free under one overlap.
+// From which bandwidth on all-to-alls are free under one overlap: by bisection over bandwidths up to a
+// million times as high and as low as the cluster's, to a hundredth. Passes choose anew at each bandwidth, so
+// that what waits may rise a little where a choice changes: this is a bandwidth that is enough, and a
+// hundredth less is not.
 struct FreeFrom {
   // A multiple of the cluster's, all links scaled alike. 0 where they are free at any bandwidth, infinite
   // where they are at none: then start-up of messages alone exposes them.
   double factor = 0;
   double exposed_at_best = 0;  // part of an iteration that waits for all-to-alls without any beta
 };
-// By bisection over bandwidths up to a million times as high and as low as the cluster's, to a hundredth.
-// Passes choose anew at each bandwidth, so that what waits may rise a little where a choice changes: this is
-// a bandwidth that is enough, and a hundredth less is not.
-FreeFrom find_free_from(const MixtureScenario& scenario, const methods::moe::Passes& overlap);
 
 // A MixtureAnswer says what each way to overlap gains, and what it takes.
 struct MixtureAnswer {
