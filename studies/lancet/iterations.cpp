@@ -11,7 +11,6 @@
 namespace dear::studies::lancet {
 
 using methods::moe::all_passes;
-using methods::moe::CutRange;
 using methods::moe::find_mixture_model;
 using methods::moe::MixtureJob;
 using methods::moe::MixtureModel;
@@ -34,21 +33,7 @@ zoo::Device device_of(const Cluster& cluster, const Assumption& assumption) {
   return device;
 }
 
-std::int64_t batch_of(const MixtureModel& model, std::string_view device) {
-  for (const auto& [name, batch] : model.batches)
-    if (name == device) return batch;
-  throw ConfigError(fmt::format("{} has no batch for the device {}: choose another", model.name, device));
-}
-
 }  // namespace
-
-std::string name_of(Gate gate) { return gate == Gate::in_order ? "switch" : "batch-prioritised"; }
-
-Gate find_gate(std::string_view name) {
-  for (const Gate gate : {Gate::in_order, Gate::by_importance})
-    if (name == name_of(gate)) return gate;
-  throw ConfigError(fmt::format("there is no gate '{}': choose switch or batch-prioritised", name));
-}
 
 const std::vector<Assumption>& assumptions() {
   static const std::vector<Assumption> kTable{
@@ -111,13 +96,11 @@ Iteration iteration_of(const std::string& name, const std::string& cluster_name,
   for (const Passes& passes : all_passes()) {
     if (passes.name == "partition" && !each_alone) continue;
     const Passed passed = methods::moe::run(job.graph, passes, job.part_seconds, {.iterations = kIterations});
-    int parts = passed.expert_parts;
-    for (const CutRange& range : passed.ranges) parts = std::max(parts, range.parts);
     iteration.passes.push_back({.passes = std::string(passes.name),
                                 .seconds = passed.times.iteration_seconds,
                                 .compute_seconds = passed.times.compute_seconds,
                                 .exposed_seconds = passed.times.exposed_seconds,
-                                .parts = parts});
+                                .parts = passed.most_parts()});
   }
   return iteration;
 }

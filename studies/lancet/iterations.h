@@ -14,9 +14,9 @@
 // Iterations of models with mixtures of experts by every pass, in virtual time.
 namespace dear::studies::lancet {
 
+using methods::moe::find_gate;
 using methods::moe::Gate;
-std::string name_of(Gate gate);         // "switch", "batch-prioritised"
-Gate find_gate(std::string_view name);  // ConfigError that lists both
+using methods::moe::name_of;
 
 // What nobody published and the study has to assume. Each but the first differs from it in one thing.
 struct Assumption {

@@ -52,7 +52,7 @@ std::string assumptions_of(const LancetOptions& options, const LancetFindings& f
           "Each assumption but the first changes one of them. All lines are of {} ranks and both models, "
           "and what is exposed is that with the gate switch.\n\n| assumption | cluster | ",
           options.iterations.sampled_ranks) +
-      "all-to-all / experts | gain, largest | mean | batch-prioritised, largest | mean | "
+      "all-to-all / experts | gain, largest | mean | batch-prioritized, largest | mean | "
       "exposed less than `experts` | than `unoptimised` | parts "
       "|\n|---|---|---|---|---|---|---|---|---|---|\n";
   for (const Assumption& assumption : assumptions())

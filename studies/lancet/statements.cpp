@@ -134,7 +134,7 @@ Statement of_gates(const LancetFindings& findings) {
       by_assumption(findings, [](const Iteration& one) { return one.gate == Gate::by_importance; });
   return cases.finish(
       groups.empty() ? ""
-                     : fmt::format("batch-prioritised at most {:.2f}, on average {:.2f} times "
+                     : fmt::format("batch-prioritized at most {:.2f}, on average {:.2f} times "
                                    "as fast as the best baseline, as tabled",
                                    largest_gain(groups.front().second), mean_gain(groups.front().second)));
 }

@@ -436,6 +436,50 @@ class Plan(Command):
         self.refuse(*base, "--optimizer-states", "2", naming="--optimizer-states", command="dear plan")
         self.refuse("plan", "--model", "resnet50", "--cluster", "10gbe-64", "--policy", "spd-kfac", naming="--optimizer kfac", command="dear plan")
 
+    def test_simulates_mixtures_of_experts(self):
+        base = ("simulate", "--cluster", "p3dn-64", "--ranks", "16")
+        text = self.succeed(*base, "--model", "gpt2-s-moe", "--overlap", "experts,dw", "--json", "moe.json", "--plot", "moe.svg")
+        self.assertIn("12 layers, 6 of them with 32 experts", text)
+        with open(self.path("moe.json"), encoding="utf-8") as file:
+            self.assertEqual([row["overlap"] for row in json.load(file)], ["experts", "dw"])
+        xml.etree.ElementTree.parse(self.path("moe.svg"))
+        self.succeed(*base, "--model", "gpt2-s-moe", "--overlap", "lancet", "--trace", "trace.json")
+        self.assertIn("dear simulate, gpt2-s-moe, overlap lancet, 16 ranks", self.succeed("trace", "summary", "trace.json"))
+
+        def refuse(*arguments, naming):
+            self.refuse(*base, *arguments, naming=naming, command="dear simulate")
+
+        for option, value in (("--policy", "dear"), ("--fusion", "25MiB"), ("--algorithm", "ring"), ("--compress", "top-k:0.01,ef"), ("--jobs", "2"),
+                              ("--schedule", "schedule.json"), ("--detail", "flows"), ("--accumulate", "2"), ("--iterations", "8"),
+                              ("--jitter", "0.1"), ("--scale-compute", "2"), ("--factor-fusion", "rule")):  # fmt: skip
+            refuse("--model", "gpt2-s-moe", option, value, naming=option)
+        refuse("--model", "gpt2-s-moe", "--checkpoint-activations", naming="--checkpoint-activations")
+        refuse("--model", "gpt2-s-moe,resnet50", naming="resnet50")
+        refuse("--model", "gpt2-s-moe", "--trace", "trace.json", naming="--overlap")
+        refuse("--model", "gpt2-s-moe", "--overlap", "tutel", naming="tutel")
+        refuse("--model", "gpt2-s-moe", "--gate", "top2", naming="top2")
+        refuse("--model", "gpt2-s-moe", "--capacity-factor", "0", naming="capacity factor")
+        refuse("--model", "deepseek-moe-16b", naming="give one")
+        for option, value in (("--overlap", "lancet"), ("--gate", "switch"), ("--capacity-factor", "1")):
+            refuse("--model", "resnet50", option, value, naming=option)
+
+    def test_plans_mixtures_of_experts(self):
+        base = ("plan", "--model", "gpt2-s-moe", "--cluster", "p3dn-64", "--ranks", "8")
+        text = self.succeed(*base, "--json", "answer.json", "--plot", "answer.svg")
+        self.assertIn("of an iteration waits for all-to-alls with lancet", text)
+        with open(self.path("answer.json"), encoding="utf-8") as file:
+            [answer] = json.load(file)
+        self.assertEqual(sorted(row["overlap"] for row in answer["rows"]), ["dw", "experts", "lancet", "partition", "unoptimised"])
+        xml.etree.ElementTree.parse(self.path("answer.svg"))
+        for option, value in (("--policy", "dear"), ("--schedule", "schedule.json"), ("--optimizer", "kfac"), ("--optimizer-states", "1")):
+            self.refuse(*base, option, value, naming=option, command="dear plan")
+
+    def test_refuses_mixtures_of_experts_where_no_tokens_travel(self):
+        for command in (["models", "export", "gpt2-s-moe", "--out", "moe.json"], ["tune", "--model", "gpt2-s-moe", "--cluster", "10gbe-64"],
+                        ["replay", "--model", "gpt2-s-moe", "--workers", "2"]):  # fmt: skip
+            self.refuse(*command, naming="all-to-alls", command="dear " + " ".join(command[: 1 + (command[1] == "export")]))
+        self.assertIn("deepseek-moe-16b", self.succeed("models"))
+
     # The folders' own tests compute these studies, for half a minute.
     def test_refuses_studies_before_they_are_computed(self):
         self.write("file", "")

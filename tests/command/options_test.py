@@ -62,6 +62,8 @@ RESULTS = [
     ("dear simulate collective", ["--cluster", "10gbe-64"], ["computation", "communication"]),
     ("dear plan", [*JOB, "--policy", "dear"], ["computation", "communication"]),
     ("dear plan", ["--model", "resnet18", "--cluster", "10gbe", "--ranks", "8", "--optimizer", "kfac"], ["computation", "communication"]),
+    ("dear simulate", ["--model", "gpt2-s-moe", "--cluster", "p3dn-64", "--ranks", "8"], ["computation", "communication"]),
+    ("dear plan", ["--model", "gpt2-s-moe", "--cluster", "p3dn-64", "--ranks", "8"], ["computation", "communication"]),
     ("dear tune", JOB, ["computation", "communication"]),
     ("dear bench collective", ["--ranks", "2", "--sizes", "4B", "--repeat", "1", "--rivals", "none"], []),
     ("dear aggregate", ["--workers", "2", "--elements", "4K", "--steps", "2"], []),

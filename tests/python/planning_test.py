@@ -72,6 +72,14 @@ class PlanKfac(unittest.TestCase):
 
 
 class Simulate(unittest.TestCase):
+    def test_names_what_takes_mixtures_of_experts(self):
+        for call in (
+            lambda: dear.simulate("gpt2-s-moe", "10gbe", ranks=4),
+            lambda: dear.plan("gpt2-s-moe", "10gbe", ranks=4),
+        ):
+            with self.assertRaisesRegex(dear.ConfigError, "only `dear simulate` and `dear plan` take it"):
+                call()
+
     def test_names_what_takes_policies_of_kfac(self):
         with self.assertRaisesRegex(dear.ConfigError, "plan_kfac"):
             dear.simulate("resnet50", "10gbe", ranks=4, policy=["spd-kfac"])

@@ -26,12 +26,17 @@ AllToAllTimes::AllToAllTimes(std::vector<std::pair<std::int64_t, double>> points
   }
 }
 
-AllToAllTimes AllToAllTimes::on(const Cluster& cluster) {
+AllToAllTimes AllToAllTimes::on(const Cluster& cluster, std::int64_t least, std::int64_t most) {
   const fabric::Topology topology(cluster);
   const algorithm::Program program = algorithm::pairwise_all_to_all(cluster.ranks(), 1);
+  const double launch = cluster.ranks() > 1 ? cluster.software.launch_seconds : 0;
   std::vector<std::pair<std::int64_t, double>> points;
-  for (std::int64_t bytes = kKiB; bytes <= 256 * kMiB; bytes *= 2)
-    points.emplace_back(bytes, fabric::play(program, topology, static_cast<double>(bytes)).seconds);
+  constexpr std::int64_t kMost = 256 * kMiB;
+  for (std::int64_t bytes = kKiB; bytes <= kMost; bytes *= 2) {
+    if (bytes * 2 <= std::min(least, kMost / 2)) continue;
+    if (bytes / 2 >= most && points.size() > 1) break;
+    points.emplace_back(bytes, launch + fabric::play(program, topology, static_cast<double>(bytes)).seconds);
+  }
   return AllToAllTimes(std::move(points));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -16,9 +17,11 @@ class AllToAllTimes {
   // Measured, or modelled. ConfigError unless there is a point, bytes ascend from 0 on, and seconds are
   // times.
   explicit AllToAllTimes(std::vector<std::pair<std::int64_t, double>> points);
-  // Each block straight to its rank, one partner in a round, played on the links of the cluster from 1 KiB to
-  // 256 MiB, sizes twice as large each time.
-  static AllToAllTimes on(const Cluster& cluster);
+  // A launch, then each block straight to its rank, one partner in a round, played on the links of the
+  // cluster from 1 KiB to 256 MiB, sizes twice as large each time; of these only those that times of
+  // `least` to `most` bytes need.
+  static AllToAllTimes on(const Cluster& cluster, std::int64_t least = 0,
+                          std::int64_t most = std::numeric_limits<std::int64_t>::max());
 
   [[nodiscard]] double seconds(std::int64_t bytes) const;  // 0 for no bytes
 

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/ids.h"
 #include "dear/methods/moe/two_lanes.h"
 
 namespace dear::methods::moe::instructions_test {
@@ -101,6 +102,8 @@ TEST(TwoLanes, RunBesideEachOther) {
   EXPECT_DOUBLE_EQ(times.compute_seconds, 3);
   EXPECT_DOUBLE_EQ(times.network_seconds, 2);
   EXPECT_DOUBLE_EQ(times.exposed_seconds, 1);
+  EXPECT_DOUBLE_EQ(times.all_to_all_seconds, 2);
+  EXPECT_DOUBLE_EQ(times.exposed_all_to_all_seconds, 1);
   const Trace trace = to_trace(graph, times, "title", "modelled");
   ASSERT_EQ(trace.spans.size(), 4U);
   EXPECT_EQ(trace.spans[1].lane + " " + trace.spans[1].name, "compute b");
@@ -118,6 +121,8 @@ TEST(TwoLanes, CountAnIterationAmongOthers) {
   EXPECT_DOUBLE_EQ(times.iteration_seconds, 5);
   EXPECT_DOUBLE_EQ(times.compute_seconds, 4);
   EXPECT_DOUBLE_EQ(times.exposed_seconds, 1);
+  EXPECT_DOUBLE_EQ(times.all_to_all_seconds, 0);
+  EXPECT_DOUBLE_EQ(times.exposed_all_to_all_seconds, 0);
 }
 
 // start = max(end of what it waits for, end of the one before on its lane), and what is exposed summed up in
@@ -131,25 +136,35 @@ TEST(TwoLanes, AgreeWithARecurrenceOnRandomGraphs) {
       std::vector<InstructionId> after;
       for (InstructionId before = 0; before < id; ++before)
         if (random() % 4 == 0) after.push_back(before);
-      instructions.push_back(make(fmt::format("{}", id), random() % 2 == 0 ? Kind::compute : Kind::all_to_all,
-                                  static_cast<double>(random() % 4), after));
+      const Kind kinds[] = {Kind::compute, Kind::compute, Kind::all_to_all, Kind::all_gather};
+      instructions.push_back(
+          make(fmt::format("{}", id), kinds[random() % 4], static_cast<double>(random() % 4), after));
     }
     std::vector<int> end(instructions.size());
     int lane_end[2] = {0, 0}, last = 0;
-    std::vector<bool> busy[2] = {std::vector<bool>(64), std::vector<bool>(64)};
+    std::vector<bool> busy[2] = {std::vector<bool>(64), std::vector<bool>(64)}, exchanging(64);
     for (std::size_t id = 0; id < instructions.size(); ++id) {
       const std::size_t lane = communicates(instructions[id].kind) ? 1 : 0;
       int start = lane_end[lane];
       for (const InstructionId before : instructions[id].after) start = std::max(start, end[before]);
       end[id] = lane_end[lane] = start + static_cast<int>(instructions[id].seconds);
-      for (int at = start; at < end[id]; ++at) busy[lane][static_cast<std::size_t>(at)] = true;
+      for (std::size_t at = index_of(start); at < index_of(end[id]); ++at) {
+        busy[lane][at] = true;
+        exchanging[at] = exchanging[at] || instructions[id].kind == Kind::all_to_all;
+      }
       last = std::max(last, end[id]);
     }
-    int exposed = 0;
-    for (std::size_t at = 0; at < 64; ++at) exposed += busy[1][at] && !busy[0][at] ? 1 : 0;
+    int exposed = 0, exchanged = 0, exchanged_exposed = 0;
+    for (std::size_t at = 0; at < 64; ++at) {
+      exposed += busy[1][at] && !busy[0][at] ? 1 : 0;
+      exchanged += exchanging[at] ? 1 : 0;
+      exchanged_exposed += exchanging[at] && !busy[0][at] ? 1 : 0;
+    }
     const Times times = play(InstructionGraph(instructions));
     EXPECT_DOUBLE_EQ(times.iteration_seconds, last);
     EXPECT_DOUBLE_EQ(times.exposed_seconds, exposed);
+    EXPECT_DOUBLE_EQ(times.all_to_all_seconds, exchanged);
+    EXPECT_DOUBLE_EQ(times.exposed_all_to_all_seconds, exchanged_exposed);
   }
 }
 

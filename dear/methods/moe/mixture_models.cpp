@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/nearest.h"
@@ -54,13 +53,22 @@ const std::vector<MixtureModel>& mixture_models() {
 }
 
 const MixtureModel& find_mixture_model(std::string_view name) {
-  std::vector<std::string_view> names;
-  for (const MixtureModel& model : mixture_models()) {
-    if (model.name == name) return model;
-    names.push_back(model.name);
-  }
-  throw ConfigError(fmt::format("there is no model with mixtures '{}'{} choose one of {}", name,
-                                did_you_mean(name, names), fmt::join(names, ", ")));
+  return find_named(mixture_models(), name, "model with mixtures");
+}
+
+std::int64_t batch_of(const MixtureModel& model, std::string_view device) {
+  for (const auto& [name, samples] : model.batches)
+    if (name == device) return samples;
+  throw ConfigError(
+      fmt::format("nobody said with which batch {} trains on '{}': give one", model.name, device));
+}
+
+std::string name_of(Gate gate) { return gate == Gate::in_order ? "switch" : "batch-prioritized"; }
+
+Gate find_gate(std::string_view name) {
+  for (const Gate gate : {Gate::in_order, Gate::by_importance})
+    if (name == name_of(gate)) return gate;
+  throw ConfigError(fmt::format("there is no gate '{}': choose switch or batch-prioritized", name));
 }
 
 }  // namespace dear::methods::moe

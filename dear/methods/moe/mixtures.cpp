@@ -29,6 +29,8 @@ Kernels product(std::int64_t rows, std::int64_t in, std::int64_t out, std::int64
            .weights = real(matrices * in * out)}};
 }
 
+constexpr std::int64_t kMostParts = 64;  // whose all-to-alls have times of their own
+
 class Builder {
  public:
   Builder(const MixtureModel& model, const zoo::Device& device, const Cluster& cluster,
@@ -43,8 +45,9 @@ class Builder {
         own_experts_(experts_of_rank(experts_, cluster.ranks())),
         capacity_(capacity_of(options.capacity_factor * model.choices, tokens_, experts_)),
         rows_(own_experts_ * capacity_ * cluster.ranks()),
-        times_(device, options.dtype, AllToAllTimes::on(cluster),
-               experts_ * capacity_ * model.width * size_of(options.dtype), options.part_inefficiency) {}
+        exchanged_(experts_ * capacity_ * model.width * size_of(options.dtype)),
+        times_(device, options.dtype, AllToAllTimes::on(cluster, exchanged_ / kMostParts, exchanged_),
+               exchanged_, options.part_inefficiency) {}
 
   MixtureJob build() {
     ValueId x = tokens("ids", model_.width);
@@ -72,7 +75,7 @@ class Builder {
             .part_seconds = times_.part_seconds(),
             .capacity = capacity_,
             .all_to_all_seconds = times_.all_to_all_seconds(),
-            .expert_seconds = expert_seconds / std::max(mixtures_, 1)};
+            .expert_seconds = expert_seconds / real(std::max<std::int64_t>(model_.mixtures(), 1))};
   }
 
  private:
@@ -102,10 +105,7 @@ class Builder {
             fmt::format("a batch of {} cannot be: give at least 1 and at most 2^20", options_.batch));
       return options_.batch;
     }
-    for (const auto& [device, samples] : model_.batches)
-      if (device == device_.name) return samples;
-    throw ConfigError(
-        fmt::format("nobody said with which batch {} trains on '{}': give one", model_.name, device_.name));
+    return batch_of(model_, device_.name);
   }
   [[nodiscard]] InstructionId size() const { return static_cast<InstructionId>(instructions_.size()); }
   ValueId value(const std::string& name, std::vector<std::int64_t> shape) {
@@ -183,14 +183,11 @@ class Builder {
     y = linear("projection", y, model_.width, model_.width);
     x = along("add 1", {x, y}, model_.width, moving(3 * tokens_ * model_.width), {0, 1});
     y = norm("norm 2", x);
-    const bool is_mixture =
-        layer >= model_.first_mixture && (layer - model_.first_mixture) % model_.mixture_every == 0;
-    y = is_mixture ? mixture(y) : network("network", y, model_.inner_width);
+    y = model_.has_mixture(layer) ? mixture(y) : network("network", y, model_.inner_width);
     return along("add 2", {x, y}, model_.width, moving(3 * tokens_ * model_.width), {0, 1});
   }
 
   ValueId mixture(ValueId x) {
-    ++mixtures_;
     const std::int64_t moved = 2 * tokens_ * model_.choices * model_.width;
     const ValueId routing = value("routing", {tokens_}),
                   weight = value("gate weight", {model_.width, experts_});
@@ -376,9 +373,9 @@ class Builder {
   const MixtureOptions& options_;
   cost::ClusterTimes dense_;
   std::int64_t batch_, tokens_, experts_, own_experts_, capacity_;
-  std::int64_t rows_;  // of all experts of a rank
+  std::int64_t rows_;       // of all experts of a rank
+  std::int64_t exchanged_;  // bytes of an all-to-all
   OperatorTimes times_;
-  int mixtures_ = 0;
   std::string block_;
   bool aside_ = false;  // what is added belongs to shared experts
   std::vector<Block> blocks_;

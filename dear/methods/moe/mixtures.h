@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -32,14 +33,25 @@ struct MixtureModel {
   bool fused_attention = false;   // one kernel that writes no scores
   bool gated = false;             // silu(a) * b in place of gelu(a), in dense networks and experts
   std::vector<std::pair<std::string_view, std::int64_t>> batches{};  // sequences on a rank, by device
+
+  [[nodiscard]] bool has_mixture(std::int64_t layer) const {
+    return layer >= first_mixture && (layer - first_mixture) % mixture_every == 0;
+  }
+  [[nodiscard]] std::int64_t mixtures() const {  // layers that have one
+    return (layers - first_mixture + mixture_every - 1) / mixture_every;
+  }
 };
 // "gpt2-s-moe" and "gpt2-l-moe" of Lancet, with the batches of its published configurations (its text has
 // those of the A100 the other way round); "deepseek-moe-16b", many small experts and shared ones.
 const std::vector<MixtureModel>& mixture_models();
 const MixtureModel& find_mixture_model(std::string_view name);  // ConfigError that lists them
+// ConfigError for a device with which nobody said that it trains.
+std::int64_t batch_of(const MixtureModel& model, std::string_view device);
 
 // How a gate places tokens: see routing.h. Only in order it may be cut.
 enum class Gate : std::uint8_t { in_order, by_importance };
+std::string name_of(Gate gate);         // "switch", "batch-prioritized"
+Gate find_gate(std::string_view name);  // ConfigError that lists both
 
 struct MixtureOptions {
   std::int64_t batch = 0;         // sequences on a rank; 0: the model's on this device

@@ -51,6 +51,12 @@ const Passes& find_passes(std::string_view name) {
                                 did_you_mean(name, names), fmt::join(names, ", ")));
 }
 
+int Passed::most_parts() const {
+  int most = expert_parts;
+  for (const CutRange& range : ranges) most = std::max(most, range.parts);
+  return most;
+}
+
 Passed run(const InstructionGraph& graph, const Passes& passes, const PartSeconds& part_seconds,
            const PassOptions& options) {
   if (passes.experts && passes.partition)

@@ -36,6 +36,8 @@ struct Passed {
   std::vector<CutRange> ranges{};  // of hide(graph, hiding), that are cut into parts of the batch
   int expert_parts = 1;
   Times times{};
+
+  [[nodiscard]] int most_parts() const;  // of a range of the forward, or of the experts
 };
 // The graph after the passes. It is called on one rank, with averaged times; all ranks run what it answers,
 // and compare the digest. A graph without an all-to-all is left as it is, but for its dense collectives.

@@ -93,14 +93,17 @@ Times play(const InstructionGraph& graph, std::int64_t iterations) {
   std::size_t first = 0;  // of computing: those before ended before the collective begins
   for (const StepSpan& sent : communicating) {
     const double seconds = overlap(sent, from, to);
-    times.network_seconds += seconds;
-    times.exposed_seconds += seconds;
+    double exposed = seconds;
     while (first < computing.size() && computing[first].end_seconds <= sent.begin_seconds) ++first;
     for (std::size_t i = first; i < computing.size() && computing[i].begin_seconds < sent.end_seconds; ++i)
-      times.exposed_seconds -=
-          overlap(computing[i], std::max(sent.begin_seconds, from), std::min(sent.end_seconds, to));
+      exposed -= overlap(computing[i], std::max(sent.begin_seconds, from), std::min(sent.end_seconds, to));
+    exposed = std::max(0.0, exposed);
+    times.network_seconds += seconds;
+    times.exposed_seconds += exposed;
+    if (graph[graph.order()[sent.which.step]].kind != Kind::all_to_all) continue;
+    times.all_to_all_seconds += seconds;
+    times.exposed_all_to_all_seconds += exposed;
   }
-  times.exposed_seconds = std::max(0.0, times.exposed_seconds);
   return times;
 }
 

@@ -23,9 +23,11 @@ Lowered lower(const InstructionGraph& graph);
 // and the instruction before it on its lane have ended.
 struct Times {
   double iteration_seconds = 0;
-  double compute_seconds = 0;  // of the compute lane, at work
-  double network_seconds = 0;  // of the network lane, at work
-  double exposed_seconds = 0;  // the network at work while nothing is computed
+  double compute_seconds = 0;     // of the compute lane, at work
+  double network_seconds = 0;     // of the network lane, at work
+  double exposed_seconds = 0;     // the network at work while nothing is computed
+  double all_to_all_seconds = 0;  // of network_seconds, and of exposed_seconds
+  double exposed_all_to_all_seconds = 0;
   std::vector<conductor::StepSpan> spans;
 };
 // Of one iteration alone, from its first instruction to its last; or of the last of several, from the end of

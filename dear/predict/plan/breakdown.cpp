@@ -1,6 +1,7 @@
 #include "dear/predict/plan/breakdown.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace dear::plan {
 
@@ -12,6 +13,13 @@ Cluster scaled(Cluster cluster, double alpha, double beta) {
   cluster.software.launch_seconds *= alpha;
   cluster.software.buffer_seconds *= alpha;
   return cluster;
+}
+
+double outermost_bits_per_second(const Cluster& cluster) {
+  double beta = 0;
+  for (const Dimension& dimension : cluster.dimensions)
+    if (dimension.size > 1) beta = dimension.link.beta_seconds_per_byte;
+  return beta > 0 ? 8 / beta : std::numeric_limits<double>::infinity();
 }
 
 Breakdown break_down(const Policy& policy, const Workload& workload, const Grouping& grouping,

@@ -27,4 +27,7 @@ Breakdown break_down(const Policy& policy, const Workload& workload, const Group
 // Returns the same cluster with every alpha, launches too, and every beta multiplied.
 Cluster scaled(Cluster cluster, double alpha, double beta);
 
+// Bits a second of the outermost link that has several ranks; infinite where it has no beta.
+double outermost_bits_per_second(const Cluster& cluster);
+
 }  // namespace dear::plan

@@ -54,18 +54,10 @@ std::string why_not(const Contest& contest, double beta) {
   return "it shortens nothing that the iteration waits for";
 }
 
-// Is of the outermost link that has several ranks.
-double bits_per_second_of(const Cluster& cluster) {
-  double beta = 0;
-  for (const Dimension& dimension : cluster.dimensions)
-    if (dimension.size > 1) beta = dimension.link.beta_seconds_per_byte;
-  return beta > 0 ? 8 / beta : std::numeric_limits<double>::infinity();
-}
-
 }  // namespace
 
 Crossover find_crossover(const Contest& contest) {
-  const double here = bits_per_second_of(contest.cluster);
+  const double here = outermost_bits_per_second(contest.cluster);
   double slow = kFarthest, fast = 1 / kFarthest;  // in multiples of beta
   if (Both(contest, 1, fast).pays())
     return {.bits_per_second = std::numeric_limits<double>::infinity(), .here = here, .why = {}};

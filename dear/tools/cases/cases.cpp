@@ -103,7 +103,7 @@ std::string plot(const std::vector<Case>& cases, const std::string& title) {
   for (const Case& one : cases) {
     if (one.scenario != current) {
       current = one.scenario;
-      panels.push_back(panel_of(*current, one.times.ranks));
+      panels.push_back(panel_of(current->workload.name, current->cluster, one.times.ranks));
     }
     const sim::Evaluation& evaluation = one.evaluation;
     std::string label(one.policy->name);

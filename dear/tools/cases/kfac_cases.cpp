@@ -196,7 +196,7 @@ std::string plot(const std::vector<KfacCase>& cases, const std::string& title) {
   for (const KfacCase& one : cases) {
     if (one.on.scenario != current) {
       current = one.on.scenario;
-      panels.push_back(panel_of(*current, one.on.costs.ranks));
+      panels.push_back(panel_of(current->workload.name, current->cluster, one.on.costs.ranks));
     }
     const double waiting = waiting_of(one.prediction.parts);
     panels.back().bars.push_back(

@@ -138,7 +138,8 @@ std::string to_json(const std::vector<PlannedScenario>& planned) {
 std::string plot(const std::vector<PlannedScenario>& planned) {
   std::vector<charts::BarPanel> panels;
   for (const PlannedScenario& one : planned) {
-    panels.push_back(panel_of(*one.scenario, one.scenario->cluster.ranks()));
+    const Cluster& cluster = one.scenario->cluster;
+    panels.push_back(panel_of(one.scenario->workload.name, cluster, cluster.ranks()));
     for (const plan::Row& row : one.answer.rows) {
       const double exposed = row.evaluation.exposed_communication_seconds;
       panels.back().bars.push_back({.label = label_of(row, &row == &one.answer.rows[one.answer.best]),

@@ -15,6 +15,7 @@
 #include "dear/base/vocabulary/ids.h"
 #include "dear/base/vocabulary/units.h"
 #include "dear/platform/cluster/presets.h"
+#include "dear/tools/cases/mixture_cases.h"
 #include "dear/workload/layers/checkpointing.h"
 #include "dear/workload/layers/workload_file.h"
 #include "dear/workload/zoo/device.h"
@@ -39,12 +40,6 @@ struct Job {
 bool is_file(const std::string& text) {
   std::error_code ignored;
   return text.ends_with(".json") || std::filesystem::is_regular_file(text, ignored);
-}
-
-std::string device_for(const ModelOptions& options, const zoo::Model& model, const Cluster& cluster) {
-  if (!options.device.empty()) return options.device;
-  if (!cluster.device.empty()) return cluster.device;
-  return std::string(model.measured ? model.measured->device : kUsualDevice);
 }
 
 void refuse_options_of_names(const std::string& what, const ModelOptions& options) {
@@ -79,8 +74,14 @@ Job fixed_job(Workload workload, const std::string& what, std::string origin, co
 }
 
 Job job_by_name(const std::string& name, const ModelOptions& options, const Cluster& cluster) {
+  if (is_mixture(name))
+    throw ConfigError(fmt::format(
+        "{} has mixtures of experts, whose tokens travel in all-to-alls that a workload does not have: only "
+        "`dear simulate` and `dear plan` take it",
+        name));
   const zoo::Model& model = zoo::find_model(name);
-  const zoo::Device& device = zoo::find_device(device_for(options, model, cluster));
+  const zoo::Device& device =
+      zoo::find_device(device_for(options, cluster, model.measured ? model.measured->device : ""));
   const std::int64_t batch = options.batch != 0 ? options.batch : model.batch;
   const DType dtype = options.dtype.empty() ? zoo::usual_dtype(model, device) : parse_dtype(options.dtype);
   Workload workload = zoo::make_workload(model, device,
@@ -173,9 +174,14 @@ Workload find_workload(const ModelName& model, const ModelOptions& options) {
   return adapted(job_of(model, options, Cluster{}), options).workload;
 }
 
-charts::BarPanel panel_of(const Scenario& scenario, int ranks) {
-  return {.title = fmt::format("{} on {}, {}", scenario.workload.name, scenario.cluster.name,
-                               counted(index_of(ranks), "rank")),
+std::string device_for(const ModelOptions& options, const Cluster& cluster, std::string_view otherwise) {
+  if (!options.device.empty()) return options.device;
+  if (!cluster.device.empty()) return cluster.device;
+  return std::string(otherwise.empty() ? kUsualDevice : otherwise);
+}
+
+charts::BarPanel panel_of(std::string_view model, const Cluster& cluster, int ranks) {
+  return {.title = fmt::format("{} on {}, {}", model, cluster.name, counted(index_of(ranks), "rank")),
           .bars = {}};
 }
 

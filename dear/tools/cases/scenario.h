@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -61,9 +62,13 @@ std::vector<Scenario> scenarios(const ScenarioOptions& options);
 // The job of a model on no particular cluster. ConfigError as above.
 Workload find_workload(const ModelName& model, const ModelOptions& options = {});
 
+// The device that a model by name is built for: the one asked for, else the cluster's, else `otherwise`, or
+// one of the table where that is empty.
+std::string device_for(const ModelOptions& options, const Cluster& cluster, std::string_view otherwise = {});
+
 // A panel without bars for a job on so many ranks, and the chart of such panels: computation, and exposed
 // communication behind it. `mark` and `interval` say what these are where bars have them.
-charts::BarPanel panel_of(const Scenario& scenario, int ranks);
+charts::BarPanel panel_of(std::string_view model, const Cluster& cluster, int ranks);
 std::string chart_of(const std::vector<charts::BarPanel>& panels, const std::string& title,
                      const std::string& mark = "", const std::string& interval = "");
 

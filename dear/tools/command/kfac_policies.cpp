@@ -53,12 +53,6 @@ Policies divide(const std::vector<std::string>& policies) {
   return divided;
 }
 
-void refuse_beside_kfac(const CLI::App& command, std::initializer_list<const char*> options) {
-  for (const char* const option : options)
-    if (command.count(option) > 0)
-      throw ConfigError(fmt::format("{} does not go with K-FAC: leave it out", option));
-}
-
 std::string left_out_of(const std::vector<cases::KfacCase>& cases) {
   std::string text;
   std::set<std::string> said;

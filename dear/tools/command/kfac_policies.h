@@ -1,6 +1,5 @@
 #pragma once
 
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,9 +29,6 @@ struct Policies {
   std::vector<std::string> kfac, others;
 };
 Policies divide(const std::vector<std::string>& policies);
-
-// ConfigError for the first of `options` that `command` was given: none of them changes anything of K-FAC.
-void refuse_beside_kfac(const CLI::App& command, std::initializer_list<const char*> options);
 
 // A line for each model that has layers which keep their plain gradient; "" for none.
 std::string left_out_of(const std::vector<cases::KfacCase>& cases);

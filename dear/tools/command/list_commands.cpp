@@ -2,8 +2,10 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "dear/base/vocabulary/units.h"
+#include "dear/methods/moe/mixtures.h"
 #include "dear/platform/cluster/presets.h"
 #include "dear/tools/command/commands.h"
 #include "dear/tools/options/table.h"
@@ -28,6 +30,21 @@ void list_models() {
                     : "-"});
   }
   fmt::print("{}\n", models.to_string());
+  Table mixtures({"model with mixtures of experts", "summary", "layers", "with experts", "experts",
+                  "of a token", "length of a sample", "samples a rank"},
+                 {.left_columns = 2});
+  for (const methods::moe::MixtureModel& model : methods::moe::mixture_models()) {
+    std::vector<std::string> batches;
+    for (const auto& [device, samples] : model.batches)
+      batches.push_back(fmt::format("{} on {}", samples, device));
+    mixtures.add(
+        {std::string(model.name), std::string(model.summary), std::to_string(model.layers),
+         std::to_string(model.mixtures()),
+         model.experts > 0 ? std::to_string(model.experts) : fmt::format("{} a rank", model.experts_of_rank),
+         std::to_string(model.choices), std::to_string(model.length),
+         batches.empty() ? "--batch" : fmt::format("{}", fmt::join(batches, ", "))});
+  }
+  fmt::print("{}\n", mixtures.to_string());
   Table devices({"device", "summary", "fp32 TFLOP/s", "half TFLOP/s", "memory GB/s", "memory"},
                 {.left_columns = 2});
   for (const zoo::Device& device : zoo::devices()) {

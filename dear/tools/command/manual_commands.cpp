@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "dear/comm/backends/backends.h"
+#include "dear/methods/moe/mixtures.h"
 #include "dear/platform/cluster/network.h"
 #include "dear/platform/cluster/presets.h"
 #include "dear/schedule/policies/policy.h"
@@ -30,9 +31,12 @@ std::vector<std::string> names(const Table& table) {
 cli::Values values_by_option() {
   std::vector<std::string> cluster_names = names(network_presets());
   for (const ClusterPreset& preset : clusters()) cluster_names.push_back(preset.cluster.name);
+  std::vector<std::string> model_names = names(zoo::models());
+  for (const methods::moe::MixtureModel& model : methods::moe::mixture_models())
+    model_names.emplace_back(model.name);
   return {{"--policy", names(policies())},
           {"--compare", names(training_policies())},
-          {"--model", names(zoo::models())},
+          {"--model", model_names},
           {"--device", names(zoo::devices())},
           {"--cluster", cluster_names},
           {"--network", cluster_names},

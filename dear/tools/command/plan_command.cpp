@@ -20,6 +20,8 @@
 #include "dear/tools/cases/planned.h"
 #include "dear/tools/command/commands.h"
 #include "dear/tools/command/kfac_policies.h"
+#include "dear/tools/command/mixture_options.h"
+#include "dear/tools/command/policy_options.h"
 #include "dear/tools/command/scenario.h"
 #include "dear/tools/command/simulated_cases.h"
 #include "dear/tools/options/option_adder.h"
@@ -34,6 +36,7 @@ struct PlanArguments {
   ScenarioOptions scenarios;
   std::vector<std::string> policies;
   ModelOptions model;
+  MixtureOptions mixtures;
   std::string optimizer = "adamw";
   std::string json;
   std::string plot;
@@ -104,10 +107,11 @@ class SearchProgress {
     if (drawn_) std::fputs("\r\x1b[K", stderr);
   }
 
-  void update(const cases::Scenario& scenario, std::size_t done, std::size_t all, std::string_view next) {
+  void update(std::string_view model, const Cluster& cluster, std::size_t done, std::size_t all,
+              std::string_view next) {
     if (!shown_) return;
-    const std::string text = fmt::format("plan of {} on {}: {} of {} searched, next {}",
-                                         scenario.workload.name, scenario.cluster.name, done, all, next);
+    const std::string text =
+        fmt::format("plan of {} on {}: {} of {} searched, next {}", model, cluster.name, done, all, next);
     std::fputs((terminal_ ? "\r" + text + "\x1b[K" : text + "\n").c_str(), stderr);
     std::fflush(stderr);
     drawn_ = terminal_;
@@ -146,9 +150,9 @@ void print(const cases::KfacAnswer& answer) {
 void run_kfac_plan(const CLI::App& command, const PlanArguments& arguments) {
   if (!arguments.schedule.empty())
     throw ConfigError("--schedule is of SGD: K-FAC plans its own order while it trains, leave it out");
-  refuse_beside_kfac(command,
-                     {"--optimizer-states", "--accumulate", "--scale-compute", "--checkpoint-activations",
-                      "--compress", "--codec", "--union-density", "--plot"});
+  refuse_beside("K-FAC", command,
+                {"--optimizer-states", "--accumulate", "--scale-compute", "--checkpoint-activations",
+                 "--compress", "--codec", "--union-density", "--plot"});
   cases::KfacPlanOptions options;
   options.times.algorithm = arguments.model.algorithm;
   for (const std::string& name : arguments.policies)
@@ -169,6 +173,34 @@ void run_kfac_plan(const CLI::App& command, const PlanArguments& arguments) {
     write_checked([&] { write_results(arguments.json, cases::to_json(answers), kAllModelled); });
 }
 
+std::vector<cases::MixtureAnswer> answers_of(const std::vector<cases::MixtureScenario>& all, bool asked) {
+  SearchProgress progress(asked);
+  std::vector<cases::MixtureAnswer> answers;
+  for (const cases::MixtureScenario& scenario : all)
+    answers.push_back(
+        cases::plan_mixture(scenario, [&](std::size_t done, std::size_t count, std::string_view next) {
+          progress.update(scenario.model.name, scenario.cluster, done, count, next);
+        }));
+  return answers;
+}
+
+void run_mixture_plan(const PlanArguments& arguments) {
+  const std::vector<cases::MixtureScenario> all =
+      cases::mixture_scenarios(asked_by(arguments.scenarios), arguments.mixtures.names());
+  const std::vector<cases::MixtureAnswer> answers = answers_of(all, arguments.progress);
+  print_scenarios(all);
+  for (const cases::MixtureAnswer& answer : answers) {
+    const Cluster& cluster = answer.scenario->cluster;
+    fmt::print("\n{} on {}, {}\n\n{}\n", answer.scenario->model.name, cluster.name,
+               counted(static_cast<std::size_t>(cluster.ranks()), "rank"), table_of(answer));
+    for (const std::string& sentence : answer.verdict) fmt::print("{}\n", sentence);
+  }
+  write_checked([&] {
+    if (!arguments.json.empty()) write_results(arguments.json, cases::to_json(answers), kAllModelled);
+    if (!arguments.plot.empty()) charts::write_picture(arguments.plot, cases::plot(answers));
+  });
+}
+
 std::vector<cases::PlannedScenario> planned_of(const std::vector<cases::Scenario>& all, plan::Options options,
                                                const PlanArguments& arguments) {
   cases::Compressions compressions(arguments.model.compression);
@@ -176,7 +208,7 @@ std::vector<cases::PlannedScenario> planned_of(const std::vector<cases::Scenario
   std::vector<cases::PlannedScenario> planned;
   for (const cases::Scenario& scenario : all) {
     options.progress = [&](std::size_t done, std::size_t count, std::string_view next) {
-      progress.update(scenario, done, count, next);
+      progress.update(scenario.workload.name, scenario.cluster, done, count, next);
     };
     planned.push_back(cases::plan(scenario, options, compressions.in(scenario, scenario.cluster.ranks())));
   }
@@ -185,6 +217,11 @@ std::vector<cases::PlannedScenario> planned_of(const std::vector<cases::Scenario
 
 void run_plan(const CLI::App& command, PlanArguments& arguments) {
   check_outputs({{"--json", arguments.json}, {"--plot", arguments.plot}, {"--schedule", arguments.schedule}});
+  if (are_mixtures(arguments.scenarios.models, arguments.mixtures)) {
+    refuse_beside_mixtures(command);
+    run_mixture_plan(arguments);
+    return;
+  }
   const bool sgd =
       arguments.optimizer != "adamw";  // K-FAC changes gradients, and SGD with momentum applies them
   if (sgd && command.count("--optimizer-states") == 0) arguments.model.optimizer_states = 1;
@@ -233,6 +270,7 @@ void add_plan_command(CLI::App& app) {
          "K-FAC, fusions of factors, placements of inverses and intervals, and says when K-FAC pays")
       ->check(CLI::IsMember({"adamw", "sgd", "kfac"}));
   arguments->model.add_to(*command);
+  arguments->mixtures.add_to(*command);
   add("--json", arguments->json, "FILE", "Write the answer to FILE");
   add("--plot", arguments->plot, "FILE", "Draw the best of each policy, as SVG, PDF or PNG by its ending");
   command->add_flag("--progress", arguments->progress,

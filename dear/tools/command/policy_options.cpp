@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "dear/base/vocabulary/error.h"
 #include "dear/schedule/policies/schedule_file.h"
 #include "dear/tools/options/option_adder.h"
@@ -17,6 +19,13 @@ void PolicyOptions::add_to(CLI::App& command, const std::string& fusion_help,
   add("--schedule", schedule, "FILE",
       "Policy and buckets from a file that `dear plan --schedule` wrote, instead of --policy and "
       "--fusion");
+}
+
+void refuse_beside(std::string_view what, const CLI::App& command,
+                   std::initializer_list<const char*> options) {
+  for (const char* const option : options)
+    if (command.count(option) > 0)
+      throw ConfigError(fmt::format("{} does not go with {}: leave it out", option, what));
 }
 
 PolicyChoice choose_policies(const PolicyOptions& options) {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dear/schedule/fusion/grouping.h"
@@ -20,6 +22,10 @@ struct PolicyOptions {
 
   void add_to(CLI::App& command, const std::string& fusion_help, const std::string& usual_fusion);
 };
+
+// ConfigError for the first of `options` that `command` was given: none of them changes anything of `what`.
+void refuse_beside(std::string_view what, const CLI::App& command,
+                   std::initializer_list<const char*> options);
 
 // A PolicyChoice is made of PolicyOptions.
 struct PolicyChoice {

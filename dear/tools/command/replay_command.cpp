@@ -98,8 +98,8 @@ KfacReplaySettings check_kfac(const CLI::App& command, const ReplayArguments& ar
     throw ConfigError(
         fmt::format("--policy {} is not K-FAC, whose iterations have other parts: replay it by itself",
                     policies.others.front()));
-  refuse_beside_kfac(
-      command, {"--compress", "--codec", "--union-density", "--scale-compute", "--checkpoint-activations"});
+  refuse_beside("K-FAC", command,
+                {"--compress", "--codec", "--union-density", "--scale-compute", "--checkpoint-activations"});
   if (!settings.predicted_on)
     throw ConfigError(
         "K-FAC is planned by what collectives cost: give --network, or --predict with the cluster that "

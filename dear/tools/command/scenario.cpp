@@ -111,12 +111,16 @@ Workload read_job(const ScenarioOptions& options, const std::string& model) {
   return cases::find_workload(model, options.model);
 }
 
+cases::ScenarioOptions asked_by(const ScenarioOptions& options) {
+  return {.models = {options.models.begin(), options.models.end()},
+          .clusters = split(options.clusters),
+          .ranks = options.ranks,
+          .jobs = options.jobs,
+          .model = options.model};
+}
+
 std::vector<cases::Scenario> scenarios(const ScenarioOptions& options) {
-  return cases::scenarios({.models = {options.models.begin(), options.models.end()},
-                           .clusters = split(options.clusters),
-                           .ranks = options.ranks,
-                           .jobs = options.jobs,
-                           .model = options.model});
+  return cases::scenarios(asked_by(options));
 }
 
 }  // namespace dear::cli

@@ -43,6 +43,9 @@ struct ModelOptions {
 // add_job_to() count. ConfigError for a name or file that there is not.
 Workload read_job(const ScenarioOptions& options, const std::string& model);
 
+// What these options ask of cases::scenarios() and cases::mixture_scenarios().
+cases::ScenarioOptions asked_by(const ScenarioOptions& options);
+
 // The scenarios of every model on every cluster with every number of ranks, in nested order. ConfigError for
 // a name or file that does not exist.
 std::vector<cases::Scenario> scenarios(const ScenarioOptions& options);

@@ -13,6 +13,7 @@
 #include "dear/predict/sim/simulate.h"
 #include "dear/tools/command/commands.h"
 #include "dear/tools/command/kfac_policies.h"
+#include "dear/tools/command/mixture_options.h"
 #include "dear/tools/command/policy_options.h"
 #include "dear/tools/command/scenario.h"
 #include "dear/tools/command/simulated_cases.h"
@@ -27,6 +28,7 @@ struct SimulateArguments {
   ScenarioOptions scenarios;
   PolicyOptions policies;
   KfacPolicyOptions kfac;
+  MixtureOptions mixtures;
   std::string detail = "closed-form";
   std::string placement = "spread";
   ModelOptions model;
@@ -38,18 +40,19 @@ struct SimulateArguments {
 
 // Refuses options that change nothing of a simulation with K-FAC.
 void refuse_without_effect(const CLI::App& command, const SimulateArguments& arguments) {
-  if (arguments.detail != "closed-form") refuse_beside_kfac(command, {"--detail"});
-  if (arguments.scenarios.jobs != 1) refuse_beside_kfac(command, {"--jobs"});
-  refuse_beside_kfac(command, {"--placement", "--iterations", "--jitter", "--repetitions", "--seed",
-                               "--schedule", "--optimizer-states", "--accumulate", "--scale-compute",
-                               "--checkpoint-activations", "--compress", "--codec", "--union-density"});
+  if (arguments.detail != "closed-form") refuse_beside("K-FAC", command, {"--detail"});
+  if (arguments.scenarios.jobs != 1) refuse_beside("K-FAC", command, {"--jobs"});
+  refuse_beside("K-FAC", command,
+                {"--placement", "--iterations", "--jitter", "--repetitions", "--seed", "--schedule",
+                 "--optimizer-states", "--accumulate", "--scale-compute", "--checkpoint-activations",
+                 "--compress", "--codec", "--union-density"});
   if (arguments.policies.fusion == "usual" || arguments.policies.fusion == "planned")
     throw ConfigError(fmt::format(
         "--fusion {} is not modelled with K-FAC: give the size of gradients' buckets, layer, or all",
         *arguments.policies.fusion));
 }
 
-// Writes cases with K-FAC, or others.
+// Writes cases with K-FAC, with mixtures of experts, or others.
 template <typename Cases>
 void write_outputs(const SimulateArguments& arguments, const Cases& cases, const std::string& title) {
   write_checked([&] {
@@ -75,6 +78,21 @@ void run_kfac(const SimulateArguments& arguments, const std::vector<std::string>
   fmt::print("{}\n{}", left_out_of(cases), table_of(cases, policies.size()));
 }
 
+// Models with mixtures of experts by the overlaps of the options, in a table of their own.
+void run_mixtures(const SimulateArguments& arguments) {
+  const cases::MixtureNames names = arguments.mixtures.names();
+  const cases::Overlaps overlaps = cases::find_overlaps(names);
+  const std::vector<cases::MixtureScenario> all =
+      cases::mixture_scenarios(asked_by(arguments.scenarios), names);
+  if (!arguments.trace.empty())
+    refuse_several("--trace writes one simulation", all.size() * overlaps.size(),
+                   "--model, --cluster, --overlap and number of --ranks");
+  const std::vector<cases::MixtureCase> cases = cases::simulate(all, overlaps);
+  write_outputs(arguments, cases, "Iteration times with mixtures of experts, simulated");
+  print_scenarios(all);
+  fmt::print("\n{}", table_of(cases));
+}
+
 // Nothing of one bucket overlaps, whatever the policy, but a user who reads the table may blame the policy.
 void hint_at_one_bucket(const std::vector<cases::Case>& cases) {
   const auto found = std::find_if(cases.begin(), cases.end(), [](const cases::Case& one) {
@@ -90,6 +108,11 @@ void hint_at_one_bucket(const std::vector<cases::Case>& cases) {
 
 void run_simulate(const CLI::App& command, SimulateArguments& arguments) {
   check_outputs({{"--json", arguments.json}, {"--trace", arguments.trace}, {"--plot", arguments.plot}});
+  if (are_mixtures(arguments.scenarios.models, arguments.mixtures)) {
+    refuse_beside_mixtures(command);
+    run_mixtures(arguments);
+    return;
+  }
   arguments.scenarios.model.optimizer_states = arguments.model.optimizer_states;
   const auto [kfac, others] = divide(arguments.policies.policies);
   arguments.kfac.require_kfac(kfac);
@@ -146,6 +169,8 @@ void add_simulate_command(CLI::App& app) {
                              "(the best borders), a size, layer, or all",
                              "usual");
   arguments->kfac.add_to(*command);
+  arguments->mixtures.add_overlap_to(*command);
+  arguments->mixtures.add_to(*command);
   arguments->model.add_to(*command);
   add.with_default(
       "--detail", arguments->detail, "NAME",

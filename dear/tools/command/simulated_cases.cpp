@@ -26,17 +26,23 @@ std::string text_of(const sim::Estimate& estimate) {
 
 }  // namespace
 
-void print_scenarios(const std::vector<cases::Scenario>& scenarios) {
+void print_jobs(const std::vector<std::string>& lines) {
   std::set<std::string> said;
+  for (const std::string& line : lines)
+    if (said.insert(line).second) fmt::print("{}\n", line);
+  fmt::print("Everything below is modelled: no computation and no communication took place.\n");
+}
+
+void print_scenarios(const std::vector<cases::Scenario>& scenarios) {
+  std::vector<std::string> lines;
   for (const cases::Scenario& scenario : scenarios) {
     const Workload& workload = scenario.workload;
-    std::string line = fmt::format("{}: {}, {} of parameters, forward {}, backward {} ({})\n", workload.name,
-                                   counted(workload.layers.size(), "layer"), format_bytes(workload.bytes()),
-                                   format_seconds(workload.forward_seconds()),
-                                   format_seconds(workload.backward_seconds()), scenario.origin);
-    if (said.insert(line).second) fmt::print("{}", line);
+    lines.push_back(fmt::format("{}: {}, {} of parameters, forward {}, backward {} ({})", workload.name,
+                                counted(workload.layers.size(), "layer"), format_bytes(workload.bytes()),
+                                format_seconds(workload.forward_seconds()),
+                                format_seconds(workload.backward_seconds()), scenario.origin));
   }
-  fmt::print("Everything below is modelled: no computation and no communication took place.\n");
+  print_jobs(lines);
 }
 
 void print_codecs(const std::vector<cases::Case>& cases) {

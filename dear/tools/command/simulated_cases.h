@@ -8,7 +8,9 @@
 
 namespace dear::cli {
 
-// Prints the jobs of the scenarios, and that all times below are modelled.
+// Prints each of the lines once, and that all times below are modelled.
+void print_jobs(const std::vector<std::string>& lines);
+// The same of the jobs of the scenarios.
 void print_scenarios(const std::vector<cases::Scenario>& scenarios);
 // Prints how fast the codecs of compressed cases are taken to be.
 void print_codecs(const std::vector<cases::Case>& cases);

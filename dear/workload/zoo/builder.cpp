@@ -185,16 +185,6 @@ void Builder::attention(const Attention& a) {
   multiply(Kind::matmul, flops, real(scores + keys + queries), 0);
 }
 
-void Builder::experts(std::int64_t tokens, std::int64_t width, std::int64_t inner_width,
-                      std::int64_t experts) {
-  const double flops = 2 * real(tokens) * real(width) * real(inner_width);
-  const double moved = real(tokens * (width + inner_width));
-  multiply(Kind::matmul, flops, moved, real(experts * width * inner_width));
-  gelu(tokens * inner_width);
-  multiply(Kind::matmul, flops, moved, real(experts * width * inner_width));
-  keep(tokens * (inner_width + width));
-}
-
 void Builder::cross_entropy(std::int64_t elements) { move(2 * real(elements), 3 * real(elements)); }
 
 void expect_length(std::int64_t length, std::int64_t positions) {

@@ -79,8 +79,6 @@ class Builder {
   void dropout(std::int64_t elements);  // keeps a mask of bytes; its output is counted by the caller
   void rotate(std::int64_t elements);   // rotary positions; what was not rotated is not kept
   void attention(const Attention& attention);
-  // Two products with a gelu between, of parameters that are this rank's alone, for so many tokens in all.
-  void experts(std::int64_t tokens, std::int64_t width, std::int64_t inner_width, std::int64_t experts);
   void cross_entropy(std::int64_t elements);  // of logits, whose place in memory its logarithms take
 
   void keep(std::int64_t elements) { last().kept_elements += elements; }

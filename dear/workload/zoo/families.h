@@ -36,7 +36,6 @@ struct Transformer {
 };
 Architecture bert(const Transformer& shape, std::int64_t length);
 Architecture gpt2(const Transformer& shape, std::int64_t length);
-Architecture gpt2_moe(const Transformer& shape, std::int64_t length);  // every second layer a mixture
 Architecture llama(const Transformer& shape, std::int64_t length);
 Architecture gnmt(std::int64_t length);
 // `scale` widens the inner layers.

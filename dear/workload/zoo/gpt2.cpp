@@ -5,20 +5,13 @@
 
 // Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", as its published weights are
 // laid out. The output embedding is the input embedding: its tensor stands in the first layer and the last.
-// With mixtures: the part that data-parallel ranks share. Experts lie with the ranks that own them, two on
-// each of 64 (Jiang et al. 2024, arXiv 2404.19429); a rank computes with its two as many tokens as it has
-// itself, and a quarter more. How tokens travel is not part of it: dear/methods/moe has that.
 namespace dear::zoo {
 namespace {
 
 constexpr std::int64_t kGpt2Vocabulary = 50257;
 constexpr std::int64_t kGpt2Positions = 1024;
 
-constexpr std::int64_t kExperts = 128;  // of all ranks
-constexpr std::int64_t kOwnExperts = 2;
-
-void gpt2_block(Builder& net, const std::string& name, const Transformer& shape, std::int64_t length,
-                bool mixture) {
+void gpt2_block(Builder& net, const std::string& name, const Transformer& shape, std::int64_t length) {
   const std::int64_t stream = length * shape.width;
   net.layer_norm(name + ".ln_1", length, shape.width);
   net.linear(name + ".attn.c_attn", length, shape.width, 3 * shape.width);
@@ -28,19 +21,16 @@ void gpt2_block(Builder& net, const std::string& name, const Transformer& shape,
   net.dropout(stream);
   net.add(stream);
   net.layer_norm(name + ".ln_2", length, shape.width);
-  if (mixture) {
-    net.linear(name + ".mlp.gate", length, shape.width, kExperts, {.bias = false});
-    net.experts(length + length / 4, shape.width, shape.inner_width, kOwnExperts);
-  } else {
-    net.linear(name + ".mlp.c_fc", length, shape.width, shape.inner_width);
-    net.gelu(length * shape.inner_width);
-    net.linear(name + ".mlp.c_proj", length, shape.inner_width, shape.width);
-  }
+  net.linear(name + ".mlp.c_fc", length, shape.width, shape.inner_width);
+  net.gelu(length * shape.inner_width);
+  net.linear(name + ".mlp.c_proj", length, shape.inner_width, shape.width);
   net.dropout(stream);
   net.add(stream);
 }
 
-Architecture gpt2_with(const Transformer& shape, std::int64_t length, bool mixtures) {
+}  // namespace
+
+Architecture gpt2(const Transformer& shape, std::int64_t length) {
   expect_length(length, kGpt2Positions);
   Builder net;
   net.embedding("transformer.wte", length, kGpt2Vocabulary, shape.width);
@@ -48,19 +38,12 @@ Architecture gpt2_with(const Transformer& shape, std::int64_t length, bool mixtu
   net.add(length * shape.width);
   net.dropout(length * shape.width);
   for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
-    gpt2_block(net, fmt::format("transformer.h.{}", layer), shape, length, mixtures && layer % 2 == 1);
+    gpt2_block(net, fmt::format("transformer.h.{}", layer), shape, length);
   }
   net.layer_norm("transformer.ln_f", length, shape.width);
   net.tied_linear("lm_head", length, shape.width, kGpt2Vocabulary, "transformer.wte.weight");
   net.cross_entropy(length * kGpt2Vocabulary);
   return std::move(net).take();
-}
-
-}  // namespace
-
-Architecture gpt2(const Transformer& shape, std::int64_t length) { return gpt2_with(shape, length, false); }
-Architecture gpt2_moe(const Transformer& shape, std::int64_t length) {
-  return gpt2_with(shape, length, true);
 }
 
 }  // namespace dear::zoo

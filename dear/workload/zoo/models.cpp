@@ -8,7 +8,6 @@ namespace {
 
 constexpr std::string_view kResNet = "He et al. 2016, arXiv 1512.03385";
 constexpr std::string_view kBert = "Devlin et al. 2019, arXiv 1810.04805";
-constexpr std::string_view kLancet = "Jiang et al. 2024, arXiv 2404.19429";
 constexpr std::string_view kGpt2 = "Radford et al. 2019, Language Models are Unsupervised Multitask Learners";
 
 // Rates of the study's device, from its one-GPU iterations. Shares of forward are published for ResNet-50 and
@@ -25,11 +24,6 @@ Architecture make_bert(std::int64_t length) {
 template <Transformer kShape>
 Architecture make_gpt2(std::int64_t length) {
   return gpt2(kShape, length);
-}
-
-template <Transformer kShape>
-Architecture make_gpt2_moe(std::int64_t length) {
-  return gpt2_moe(kShape, length);
 }
 
 template <Transformer kShape>
@@ -155,23 +149,6 @@ const std::vector<Model>& models() {
        .make = make_gpt2<gpt2_shape(48, 1600)>,
        .size = 1024,
        .batch = 1,
-       .dtype = DType::bf16,
-       .measured = {}},
-      {.name = "gpt2-s-moe",
-       .summary =
-           "GPT-2 with mixtures, 97 million parameters: without experts, which ranks own, and all-to-alls",
-       .source = kLancet,
-       .make = make_gpt2_moe<gpt2_shape(12, 768)>,
-       .size = 512,
-       .batch = 16,
-       .dtype = DType::bf16,
-       .measured = {}},
-      {.name = "gpt2-l-moe",
-       .summary = "GPT-2 medium with mixtures, 256 million parameters, likewise",
-       .source = kLancet,
-       .make = make_gpt2_moe<gpt2_shape(24, 1024)>,
-       .size = 512,
-       .batch = 8,
        .dtype = DType::bf16,
        .measured = {}},
       {.name = "gpt-1t",

@@ -105,9 +105,6 @@ INSTANTIATE_TEST_SUITE_P(
         Published{"vit-l", 296, 304'326'632},         // torchvision, vit_l_16
         // By the pencil. A recurrent layer of n inputs: 4 · 1024 · (n + 1024) weights and 4096 biases.
         Published{"gnmt", 40, 280'857'856}, Published{"dlrm", 16, 2'368'897},
-        // GPT-2 and its medium, with a gate of 128 experts in place of the network of every second layer.
-        Published{"gpt2-s-moe", 148 - 6 * 3, 124'439'808 - 6 * (8 * 768 * 768 + 5 * 768 - 768 * 128)},
-        Published{"gpt2-l-moe", 292 - 12 * 3, 354'823'168 - 12 * (8 * 1024 * 1024 + 5 * 1024 - 1024 * 128)},
         // 12 · 128 · 25600² and embeddings of 51,281 rows, biases and norms beside.
         Published{"gpt-1t", 1540, 1'007'988'403'200}));
 
@@ -123,15 +120,6 @@ TEST(Models, CostWhatTorchvisionSays) {
                                                                     {"vit-l", 61.55}}) {
     EXPECT_NEAR(make(name).forward_flops() / 2e9, billions, 0.006 * billions) << name;
   }
-}
-
-// A quarter more tokens than the rank has go through the networks of every second layer, and all through
-// gates.
-TEST(Models, WithMixturesCostWhatTheirExpertsDo) {
-  const double length = 512, network = 16.0 * 768 * 768 * length;
-  EXPECT_NEAR(
-      find_model("gpt2-s-moe").make(512).forward_flops() - find_model("gpt2").make(512).forward_flops(),
-      6 * (0.25 * network + 2.0 * 768 * 128 * length), 1);
 }
 
 // https://huggingface.co/timm/inception_v4.tf_in1k: 12.3 thousand million at 299.
