@@ -31,6 +31,7 @@ from ._kfac import KFAC
 from ._kfac_planning import KfacPlan, KfacRow, plan_kfac
 from ._moe import MoE
 from ._moe_linears import defer_weight_gradients, restore_weight_gradients
+from ._moe_transformers import share_out_experts
 from ._planning import CompressedRow, Gain, LeftOut, Plan, PlanRow, Sensitivity, plan
 from ._simulation import Case, Simulation, Timeline, clusters, models, policies, simulate
 from ._stop import StopOnSignal
@@ -95,6 +96,7 @@ __all__ = [
     "policies",
     "restore_weight_gradients",
     "save",
+    "share_out_experts",
     "simulate",
     "training_policies",
 ]

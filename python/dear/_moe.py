@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Optional
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
-from . import _C, _moe_cut, _moe_nodes, _moe_order, _moe_ranks, _moe_routing
+from . import _C, _moe_nodes, _moe_ranks, _moe_routing
 from ._moe_linears import linear
+from ._moe_travel import OVERLAPS, Products, Travelling
 
-OVERLAPS = ("none", "experts", "lancet")
 _CHOICES = {"switch": (1,), "top2": (2,), "batch-prioritized": (1, 2)}
 _LATE_MODULES = (nn.modules.batchnorm._BatchNorm,)
 _DRAWING_MODULES = (nn.modules.dropout._DropoutNd, nn.RReLU)
 
 
-class MoE(nn.Module):
+class MoE(Travelling):
     """A layer of `experts` perceptrons, of which each token visits the one or two that a gate chooses. Each rank of the
     process group holds as many of them; tokens travel to their experts and back by all-to-alls of as many rows as there are.
 
@@ -95,21 +93,17 @@ class MoE(nn.Module):
             raise _C.ConfigError(
                 f"a mixture of width {width}, hidden {hidden} and {parts} parts: each must be at least 1"
             )
-        self._base = _moe_ranks.process_group_of(process_group)
-        self.ranks = 1 if self._base is None else dist.get_world_size(self._base)
-        self.rank = 0 if self._base is None else dist.get_rank(self._base)
-        here = _C.moe_experts_of_rank(experts, self.ranks)
+        mine = self.share_out(experts, process_group)
         if not 0 < capacity_factor < math.inf:
             raise _C.ConfigError(f"a capacity factor of {capacity_factor} cannot be: give one above 0")
-        self.width, self.hidden, self.experts, self.top_k = width, hidden, experts, top_k
+        self.width, self.hidden, self.top_k = width, hidden, top_k
         self.capacity_factor, self.parts, self.overlap = float(capacity_factor), parts, overlap
         self.balance_weight, self.z_weight, self.activation = balance_weight, z_weight, activation
         self.kind = gate
         self.gate = nn.Linear(width, experts, bias=False, device=device, dtype=dtype)
-        mine = range(self.rank * here, (self.rank + 1) * here)
         if expert is None:
-            self.inputs = nn.Parameter(torch.empty(here, hidden, width, device=device, dtype=dtype))
-            self.outputs = nn.Parameter(torch.empty(here, width, hidden, device=device, dtype=dtype))
+            self.inputs = nn.Parameter(torch.empty(len(mine), hidden, width, device=device, dtype=dtype))
+            self.outputs = nn.Parameter(torch.empty(len(mine), width, hidden, device=device, dtype=dtype))
             with torch.no_grad():
                 for number in range(experts):  # each rank draws all, and keeps its own
                     for kept in (self.inputs, self.outputs):
@@ -120,9 +114,8 @@ class MoE(nn.Module):
             made = [expert() for _ in range(experts)]
             self.own = nn.ModuleList(made[mine.start : mine.stop])
             _refuse_modules(self.own, _LATE_MODULES, "statistics over a batch, and its rows are not one")
-        self.reset_statistics()
+        self.scale = 1.0 if expert is None else 1 / self.ranks  # that of weight gradients is in products()
         self._losses: tuple[Tensor, Tensor] | None = None
-        self._agreed = False
 
     # ---- what a program asks
 
@@ -156,186 +149,64 @@ class MoE(nn.Module):
             )
         return self._losses
 
-    def statistics(self) -> dict[str, Any]:
-        """Of this rank's tokens in forward passes of training since reset_statistics(): passes, tokens, by_expert (choices, before
-        any are dropped), dropped (choices), balance (the largest of by_expert over their mean), sent_rows (to other
-        ranks, one way)."""
-        by_expert: list[int] = self._counted["by_expert"].tolist()
-        balance = max(by_expert) * self.experts / max(1, sum(by_expert))
-        return {**self._counted, "by_expert": by_expert, "balance": balance}
-
-    def reset_statistics(self) -> None:
-        self._counted: dict[str, Any] = {
-            "passes": 0,
-            "tokens": 0,
-            "by_expert": torch.zeros(self.experts, dtype=torch.int64),
-            "dropped": 0,
-            "sent_rows": 0,
-        }
-
     # ---- forward
 
     def forward(self, x: Tensor) -> Tensor:
-        _moe_order.reserve()
-        cut = _moe_cut.current()
-        if cut is not None:
-            cut.require_recording()
-        self._agree()
-        whole = None if cut is None else cut.shared(id(self), lambda: _moe_routing.Whole(self.experts, self.ranks))
-        late = self.overlap == "lancet"
+        whole = self.batch_of_parts()
         refused: Optional[Exception] = None
         try:
-            ranges, capacity = self._cut(x, cut)
+            ranges = self._ranges(x, whole)
         except _C.ConfigError as error:  # the other ranks wait for this one
-            refused, ranges, capacity = error, [], 0
+            refused = error
         if refused is not None:
             self.refuse_batch()
             raise refused
         flat, of_gate = _moe_nodes.Fork.apply(x.reshape(-1, self.width))
-        device = x.device.type
+        device, late = x.device.type, self.overlap == "lancet"
         exact = torch.promote_types(flat.dtype, torch.float32)
         with torch.autocast(device, enabled=False):
             logits = linear(of_gate.to(exact), self.gate.weight.to(exact), None, late=late, key=id(self.gate))
         probabilities = logits.softmax(1)
         chosen = _moe_routing.choices_of(probabilities.detach(), self.top_k)
         scores = probabilities.gather(1, chosen)
-        finite = bool(logits.detach().isfinite().all())
-        if cut is not None and whole is not None:
+        weights = scores if self.top_k == 1 else scores / scores.sum(1, keepdim=True)
+        if not bool(logits.detach().isfinite().all()):
+            self.refuse_batch(_moe_ranks.NOT_FINITE)
+        if whole is not None:
             whole.of_gate.append((logits, probabilities, chosen, scores))
             if self.kind == "batch-prioritized":
-                cut.pause()  # the others come as far
-        parts = self._placed(chosen, scores, ranges, capacity, cut, whole) if finite else []
-        tokens = len(flat) * (1 if cut is None else cut.parts) if finite else _moe_ranks.NOT_FINITE
-        arriving = self._counts_of_all(tokens, [one.counts for one in parts], whole)
-        weights = scores if self.top_k == 1 else scores / scores.sum(1, keepdim=True)
-        self._count(chosen, parts, cut is None or cut.part == 0)
-        if torch.is_grad_enabled() and (cut is None or cut.part == cut.parts - 1):
+                whole.cut.pause()  # the others come as far
+        if torch.is_grad_enabled() and (whole is None or len(whole.of_gate) == whole.cut.parts):
             if whole is not None:
-                logits, probabilities, chosen, _ = whole.all_of_gate()
-            self._losses = _moe_routing.balance_of(probabilities, chosen, self.experts), _moe_routing.z_of(logits)
+                logits, probabilities, every_choice, _ = whole.all_of_gate()
+            else:
+                every_choice = chosen
+            balance = _moe_routing.balance_of(probabilities, every_choice, self.experts)
+            self._losses = balance, _moe_routing.z_of(logits)
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else flat.dtype
         # Without this the products, which get their types here, would be cast once more.
         with torch.autocast(device, enabled=False) if self._modules.get("own") is None else contextlib.nullcontext():
-            result = self._through_experts(flat.to(dtype), weights.to(dtype), parts, arriving, late, cut, whole)
+            result = self.through_experts(flat.to(dtype), weights.to(dtype), chosen, ranges, whole, scores)
         return result.reshape(x.shape).to(x.dtype)
 
-    def _placed(
-        self,
-        chosen: Tensor,
-        scores: Tensor,
-        ranges: list[tuple[int, int]],
-        capacity: int,
-        cut: Optional[_moe_cut.Cut],
-        whole: Optional[_moe_routing.Whole],
-    ) -> list[_moe_routing.Sending]:
-        """By part of this layer; the part that runs alone where a whole forward pass is cut."""
-        by_importance = self.kind == "batch-prioritized"
-        if cut is None or whole is None or not by_importance:
-            used = None if whole is None else whole.used
-            return _moe_routing.place(chosen, scores, ranges, capacity, self.experts, whole=by_importance, used=used)
-        if whole.placed is None:
-            size = ranges[0][1]
-            ranges = [(part * size, (part + 1) * size) for part in range(cut.parts)]
-            _, _, chosen, scores = whole.all_of_gate()
-            whole.placed = _moe_routing.place(chosen, scores, ranges, capacity, self.experts, whole=True)
-        return whole.placed[cut.part : cut.part + 1]
-
-    def _through_experts(
-        self,
-        x: Tensor,
-        weights: Tensor,
-        parts: list[_moe_routing.Sending],
-        arriving: list[list[list[int]]],
-        late: bool,
-        cut: Optional[_moe_cut.Cut],
-        whole: Optional[_moe_routing.Whole],
-    ) -> Tensor:
-        own = self._modules.get("own")
-        products = self._own_experts if own is not None else None if whole is None else whole.products
-        if products is None:
-            products = self._products(x.dtype, late)
-        if whole is not None:
-            whole.products = products
-        size = len(x) // len(parts)
-        ways = [
-            self._way_of_part(rows, of_rows, sending, counts, products, late, number if cut is None else cut.part)
-            for number, (rows, of_rows, sending, counts) in enumerate(
-                zip(x.split(size), weights.split(size), parts, arriving)
-            )
-        ]
-        for _ in range(2):  # all-to-alls of all parts are launched before the first is waited for
-            for way in ways:
-                next(way)
-            if cut is not None:
-                cut.pause()
-        results = [next(way) for way in ways]
-        return results[0] if len(results) == 1 else torch.cat(results)
-
-    def _way_of_part(
-        self,
-        x: Tensor,
-        weights: Tensor,
-        sending: _moe_routing.Sending,
-        counts: list[list[int]],
-        products: Callable[[int, _moe_routing.Arriving, Tensor], Tensor],
-        late: bool,
-        part: int,
-    ) -> Iterator[Any]:
-        """To the experts and back, with an end where an all-to-all travels; at last the result."""
-        exchange = _moe_nodes.Exchange(
-            sending,
-            _moe_routing.Arriving(counts, x.device),
-            self.top_k,
-            self.own_group(),
-            at_once=self.overlap == "none",
-            scale=1.0 if self._modules.get("own") is None else 1 / self.ranks,
+    def products(self, dtype: Any, late: bool) -> Products:
+        if self._modules.get("own") is not None:
+            return self._own_experts
+        first, second = (
+            _moe_nodes.ExpertMatrix(weights.to(dtype), 1 / self.ranks, late) for weights in (self.inputs, self.outputs)
         )
-        token = _moe_nodes.SendTokens.apply(x, exchange)
-        if late:
-            exchange.measured["gradients of tokens"] = _moe_order.wait_late(token)
-        yield
-        rows = products(part, exchange.arriving, _moe_nodes.TakeTokens.apply(token, exchange))
-        token = _moe_nodes.SendBack.apply(rows, exchange)
-        if late:
-            exchange.measured["gradients of results"] = _moe_order.wait_late(token)
-        yield
-        yield _moe_nodes.TakeBack.apply(token, weights, exchange)
 
-    def _products(self, dtype: Any, late: bool) -> Callable[[int, _moe_routing.Arriving, Tensor], Tensor]:
-        """The experts as a function of a part's rows. All parts share the nodes of the weights' gradients."""
-        nodes = []
-        for weights in (self.inputs.to(dtype), self.outputs.to(dtype)):
-            left = _moe_order.Left()
-            token = _moe_nodes.ExpertWeightNode.apply(left, 1 / self.ranks, weights)
-            if late:
-                _moe_order.compute_late(token, left)
-            else:
-                _moe_order.compute_at_once(token)
-            nodes.append((left, token, weights.detach()))
+        def of_part(part: int, arriving: _moe_routing.Arriving, rows: Tensor) -> Tensor:
+            return second(part, arriving, self.activation(first(part, arriving, rows)))
 
-        def products(part: int, arriving: _moe_routing.Arriving, rows: Tensor) -> Tensor:
-            for number, (left, token, weights) in enumerate(nodes):
-                rows = self.activation(rows) if number == 1 else rows
-                rows = _moe_nodes.ExpertProduct.apply(left, part, arriving, rows, token, weights)
-            return rows
-
-        return products
+        return of_part
 
     def _own_experts(self, part: int, arriving: _moe_routing.Arriving, rows: Tensor) -> Tensor:
         blocks = zip(self.own, zip(arriving.begins, arriving.begins[1:]))
         return torch.cat([expert(rows[begin:end]) for expert, (begin, end) in blocks])
 
-    # ---- what ranks tell each other
-
-    def own_group(self) -> Any:
-        """The process group of its all-to-alls; None where there is one rank."""
-        return None if self._base is None else _moe_ranks.own_group(self._base)
-
-    def _agree(self) -> None:
-        """Once: that all ranks have the same layer."""
-        if self._agreed or self._base is None:
-            return
-        arguments: dict[str, object] = {
+    def arguments(self) -> dict[str, object]:
+        return {
             "width": self.width,
             "hidden": self.hidden,
             "experts": self.experts,
@@ -345,13 +216,13 @@ class MoE(nn.Module):
             "parts": self.parts,
             "type": str(self.gate.weight.dtype),
             "experts of its own": "own" in self._modules,
-            "shapes of experts": [tuple(parameter.shape) for parameter in self.expert_parameters()],
         }
-        _moe_ranks.require_same(arguments, self.rank, self.own_group())
-        self._agreed = True
 
-    def _cut(self, x: Tensor, cut: Optional[_moe_cut.Cut]) -> tuple[list[tuple[int, int]], int]:
-        """The tokens of each part of this layer, and the places of an expert for this rank's whole batch."""
+    def capacity(self, tokens: int) -> int:
+        return _C.moe_capacity(self.capacity_factor, tokens, self.experts)
+
+    def _ranges(self, x: Tensor, whole: Optional[_moe_routing.Whole]) -> list[tuple[int, int]]:
+        """The tokens of each part of this layer. ConfigError for a batch that cannot be."""
         if x.dim() < 2 or x.shape[-1] != self.width:
             raise _C.ConfigError(
                 f"rank {self.rank}: a mixture of width {self.width} takes (batch, ..., {self.width}), and this is "
@@ -363,12 +234,12 @@ class MoE(nn.Module):
                     f"rank {self.rank}: a mixture of experts with parameters of {parameter.dtype} was given {x.dtype}: "
                     "convert one of them, or use torch.autocast()"
                 )
-        if cut is not None and len(x) != cut.samples:
+        if whole is not None and len(x) != whole.cut.samples:
             raise _C.ConfigError(
                 f"rank {self.rank}: a mixture of experts was given {len(x)} samples, and a part of the batch has "
-                f"{cut.samples}: leave `parts` out of dear.distribute(), or keep the batch in the first dimension"
+                f"{whole.cut.samples}: leave `parts` out of dear.distribute(), or keep the batch in the first dimension"
             )
-        parts = self.parts if cut is None else cut.parts
+        parts = self.parts if whole is None else whole.cut.parts
         own = self._modules.get("own")
         if own is not None and parts > 1 and self.training:
             _refuse_modules(
@@ -376,85 +247,25 @@ class MoE(nn.Module):
             )
         tokens_of_sample = x[0].numel() // self.width if len(x) > 0 else 0
         try:
-            tokens = len(x) * tokens_of_sample * (1 if cut is None else cut.parts)
-            capacity = _C.moe_capacity(self.capacity_factor, tokens, self.experts)
-            return _C.moe_parts_of_batch(len(x), tokens_of_sample, self.parts if cut is None else 1), capacity
+            self.capacity(len(x) * tokens_of_sample * (1 if whole is None else parts))
+            return _C.moe_parts_of_batch(len(x), tokens_of_sample, self.parts if whole is None else 1)
         except _C.ConfigError as error:
             raise _C.ConfigError(f"rank {self.rank}: {error}") from None
 
-    def refuse_batch(self) -> None:
-        """Tells the other ranks, which wait for this one, that it refuses its batch."""
-        self._counts_of_all(_moe_ranks.REFUSED, [], None)
-
-    def _counts_of_all(
-        self, tokens: int, sent: list[list[int]], whole: Optional[_moe_routing.Whole]
-    ) -> list[list[list[int]]]:
-        return _moe_ranks.exchange_counts(
-            tokens,
-            sent,
-            parts=self.parts if _moe_cut.current() is None else 1,
-            experts=self.experts,
-            factor=self.capacity_factor,
-            rank=self.rank,
-            ranks=self.ranks,
-            group=self.own_group(),
-            device=self.gate.weight.device,
-            received=None if whole is None else whole.received,
-        )
-
-    def _count(self, chosen: Tensor, parts: list[_moe_routing.Sending], first: bool) -> None:
-        # A forward pass within a backward pass is one that checkpoint() runs again.
-        if not self.training or torch._C._current_graph_task_id() != -1:
-            return
-        here = self.experts // self.ranks
-        rows = sum(len(part.choice_of_row) for part in parts)
-        local = sum(sum(part.counts[self.rank * here : (self.rank + 1) * here]) for part in parts)
-        self._counted["passes"] += 1 if first else 0
-        self._counted["tokens"] += len(chosen)
-        self._counted["by_expert"] += torch.bincount(chosen.reshape(-1).cpu(), minlength=self.experts)
-        self._counted["dropped"] += chosen.numel() - rows
-        self._counted["sent_rows"] += rows - local
-
     # ---- as a module
+
+    def whole_names(self) -> tuple[str, ...]:
+        return ("inputs", "outputs") if self._modules.get("own") is None else ()
 
     def whole_state_dict(self) -> dict[str, Tensor]:
         """The parameters of all experts, as a layer in one process has them, on every rank, which all call it:
         load_state_dict() takes them on any number of ranks."""
-        own = self._modules.get("own")
-        if own is not None:
+        if self._modules.get("own") is not None:
             raise _C.ConfigError("whole_state_dict() is of the layer's own experts: save yours on each rank")
-        state = {"gate.weight": self.gate.weight.detach().clone()}
-        self._agree()
-        for name, mine in (("inputs", self.inputs), ("outputs", self.outputs)):
-            blocks = [mine.detach()]
-            if self._base is not None:
-                blocks = [torch.empty_like(mine) for _ in range(self.ranks)]
-                dist.all_gather(blocks, mine.detach(), group=self.own_group())
-            state[name] = torch.cat(blocks)
-        return state
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        here = self.experts // self.ranks
-        for name in ("inputs", "outputs") if self._modules.get("own") is None else ():
-            given = state_dict.get(prefix + name)
-            if isinstance(given, Tensor) and len(given) == self.experts and here < self.experts:
-                state_dict = {**state_dict, prefix + name: given[self.rank * here : (self.rank + 1) * here]}
-        super()._load_from_state_dict(state_dict, prefix, *args)
+        return {"gate.weight": self.gate.weight.detach().clone(), **self.whole_parameters()}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_losses": None, "_base": None, "_agreed": False}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if self.ranks > 1 and self._base is None:
-            self._base = _moe_ranks.process_group_of(None)
-
-    def __deepcopy__(self, memo: Any) -> MoE:
-        new = MoE.__new__(type(self))
-        memo[id(self)] = new
-        state = {name: copy.deepcopy(value, memo) for name, value in self.__getstate__().items()}
-        new.__dict__.update({**state, "_base": self._base, "_agreed": self._agreed})
-        return new
+        return {**super().__getstate__(), "_losses": None}
 
     def extra_repr(self) -> str:
         return (

@@ -176,14 +176,17 @@ def same_bits(one: Any, other: Any) -> bool:
 
 
 def module_to_cut(model: nn.Module, mixtures: list[str]) -> str:
-    """The name of the smallest module that holds these modules and more, and has a forward pass."""
+    """The name of the smallest module that holds these modules and has a forward pass; for a single one, of that which has the list of
+    layers that it is in."""
     common = mixtures[0].split(".")
     for name in mixtures[1:]:
         path = name.split(".")
         while common != path[: len(common)]:
             common.pop()
     if ".".join(common) in mixtures:
-        common.pop()
+        lists = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
+        while common and not isinstance(model.get_submodule(".".join(common)), lists):
+            common.pop()
     while common and not _has_forward(model.get_submodule(".".join(common))):
         common.pop()
     return ".".join(common)

@@ -102,7 +102,7 @@ class SendTokens(torch.autograd.Function):
         taken = ctx.exchange.wait("gradients of tokens")
         row_of_choice = ctx.exchange.sending.row_of_choice
         found = taken.index_select(0, row_of_choice.reshape(-1)).view(*row_of_choice.shape, -1)
-        return found[:, 0] if ctx.exchange.choices == 1 else found[:, 0] + found[:, 1], None
+        return _added_up(found), None
 
 
 class TakeTokens(torch.autograd.Function):
@@ -176,8 +176,33 @@ def _by_choice(rows: Tensor, exchange: Exchange) -> Tensor:
 
 
 def _weighted(rows: Tensor, weights: Tensor) -> Tensor:
-    first = rows[:, 0] * weights[:, :1]
-    return first if rows.shape[1] == 1 else first + rows[:, 1] * weights[:, 1:]
+    return _added_up(rows * weights[:, :, None])
+
+
+def _added_up(rows: Tensor) -> Tensor:
+    """Of (tokens, choices, width), choice by choice: in one order, whatever a kernel does."""
+    result = rows[:, 0]
+    for choice in range(1, rows.shape[1]):
+        result = result + rows[:, choice]
+    return result
+
+
+class ExpertMatrix:
+    """The product of rows with a matrix of each expert of this rank, for all parts of a forward pass: they have one node for
+    weight gradients, which are multiplied by `scale`. weights: (experts, outputs, inputs), in any layout."""
+
+    def __init__(self, weights: Tensor, scale: float, late: bool) -> None:
+        self._left = _moe_order.Left()
+        self._token: Tensor = ExpertWeightNode.apply(self._left, scale, weights)
+        if late:
+            _moe_order.compute_late(self._token, self._left)
+        else:
+            _moe_order.compute_at_once(self._token)
+        self._weights = weights.detach()
+
+    def __call__(self, part: int, arriving: Arriving, rows: Tensor) -> Tensor:
+        result: Tensor = ExpertProduct.apply(self._left, part, arriving, rows, self._token, self._weights)
+        return result
 
 
 class ExpertWeightNode(torch.autograd.Function):

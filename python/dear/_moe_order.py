@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Optional
 
 import torch
@@ -20,6 +20,7 @@ from . import _C
 _EXCHANGES = 1 << 18  # numbers start again after so many, which changes an order and no result
 _ABOVE_ALL_WAITS = 2 * _EXCHANGES + 3
 _AT_ONCE = 1 << 60
+Event = tuple[str, int, float, float]  # see Pass.in_order()
 _exchanges = 0  # so many were made
 _log: Optional[list[str]] = None
 
@@ -152,7 +153,7 @@ class Pass:
         """Whether its backward pass ran to the end."""
         return (len(self.exchange_seconds), len(self.weight_seconds)) == (self._exchanges, self._weights)
 
-    def in_order(self) -> list[tuple[str, int, float, float]]:
+    def in_order(self) -> list[Event]:
         """Of each weight gradient, where the last part of its product was ready. Seconds that it takes, and seconds of
         computation before it."""
         ready = {number: at for at, (what, number, _) in enumerate(self.events) if what == "ready"}
@@ -166,12 +167,14 @@ class Pass:
 
 class Planner:
     """Which weight gradient of a model goes under which all-to-all: from the times of one backward pass, whose all-to-alls
-    are waited for where they are launched, by best fit (Lancet's Algorithm 1). Each rank plans for itself, since the order
-    of weight gradients is its own affair."""
+    are waited for where they are launched, by best fit (Lancet's Algorithm 1). All ranks have the plan of their mean times: a
+    gradient may wait for other ranks where it arrives, so it must not arrive before an all-to-all on one rank and after
+    it on another."""
 
     WARM = 2  # passes before the one that is measured
 
-    def __init__(self) -> None:
+    def __init__(self, gather: Callable[[Any], list[Any]]) -> None:
+        self._gather = gather  # what all ranks give, in their order, on every rank
         self._passes = 0
         self._watched: Optional[Pass] = None
         self.plan: Optional[dict[int, int]] = None
@@ -181,14 +184,11 @@ class Planner:
     def forward(self) -> Iterator[None]:
         """A forward pass of the model."""
         global _pass
-        if self._watched is not None and self._watched.is_whole():
-            events = self._watched.in_order()
-            if events:
-                self.plan, self.waited_seconds, self.hidden_seconds = _C.moe_plan(events)
-            else:
-                self.plan = {}
-            self.all_to_all_seconds = sum(self._watched.exchange_seconds.values())
-            self._watched = None
+        if self._watched is not None:
+            watched, self._watched = self._watched, None
+            everyone = self._gather(watched.in_order() if watched.is_whole() else None)
+            if all(events is not None for events in everyone):
+                self._choose(everyone)
         measured = self.plan is None and self._passes >= self.WARM
         before, _pass = _pass, Pass(self.plan, measured)
         self._watched = _pass if measured else None
@@ -197,6 +197,18 @@ class Planner:
             yield
         finally:
             _pass = before
+
+    def _choose(self, everyone: list[list[Event]]) -> None:
+        self.plan = {}
+        events = []
+        for of_ranks in zip(*everyone):
+            if len({(kind, number) for kind, number, _, _ in of_ranks}) > 1:
+                return  # their backward passes differ
+            means = (sum(of_rank[at] for of_rank in of_ranks) / len(of_ranks) for at in (2, 3))
+            events.append((*of_ranks[0][:2], *means))
+        if events and len({len(one) for one in everyone}) == 1:
+            self.plan, self.waited_seconds, self.hidden_seconds = _C.moe_plan(events)
+            self.all_to_all_seconds = sum(seconds for kind, _, seconds, _ in events if kind == "launch")
 
 
 _pass: Optional[Pass] = None  # the forward pass that runs

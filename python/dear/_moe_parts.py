@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Any, Optional, Union
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
-from . import _C, _moe, _moe_cut
+from . import _C, _moe_cut, _moe_ranks
+from ._moe_travel import Travelling
 
 
 class Choice:
@@ -47,22 +47,19 @@ class Choice:
     def _candidate(self, number: int) -> int:
         return self.CANDIDATES[number // self.TURN % len(self.CANDIDATES)]
 
-    def best(self, group: Any, device: torch.device) -> int:
+    def best(self, group: Any) -> int:
         """Every rank calls it."""
         medians = [statistics.median(self.seconds[one]) for one in self.CANDIDATES]
-        total = torch.tensor(medians, dtype=torch.float64, device=device)
-        if group is not None:
-            dist.all_reduce(total, group=group)
-        self.seconds = {one: [seconds] for one, seconds in zip(self.CANDIDATES, medians)}
-        found = dict(zip(self.CANDIDATES, total.tolist()))
-        return min((one for one in found if one not in self.excluded), key=lambda one: found[one])
+        everyone = _moe_ranks.gathered(medians, group)
+        total = {one: sum(of_rank[at] for of_rank in everyone) for at, one in enumerate(self.CANDIDATES)}
+        return min((one for one in total if one not in self.excluded), key=lambda one: total[one])
 
 
 class Parts:
     """Cuts a module of the model, the smallest that has all its mixtures, from install() to remove(). The first pass in parts
     is compared with one of the whole batch."""
 
-    def __init__(self, wanted: Union[int, str], model: nn.Module, layers: dict[str, _moe.MoE], rank: int) -> None:
+    def __init__(self, wanted: Union[int, str], model: nn.Module, layers: dict[str, Travelling], rank: int) -> None:
         self._rank, self._layers = rank, list(layers.values())
         self.name = _moe_cut.module_to_cut(model, list(layers))
         self._module = model.get_submodule(self.name)
@@ -86,7 +83,7 @@ class Parts:
         """A forward pass of the model, which records for a backward pass. Returns in how many parts it is cut."""
         if self._choice is not None:
             if self.refused or self._choice.ends():
-                self.parts = 1 if self.refused else self._choice.best(self._group(), self._device())
+                self.parts = 1 if self.refused else self._choice.best(self._group())
                 self._choice = None
             else:
                 self.parts = self._choice.next()
@@ -186,12 +183,7 @@ class Parts:
 
     def _first_of_all(self, reason: str) -> str:
         """Of the first rank that has one; every rank calls it."""
-        group = self._group()
-        if group is None:
-            return reason
-        everyone: list[Any] = [None] * dist.get_world_size(group)
-        dist.all_gather_object(everyone, (self.parts, reason), group=group)
-        for rank, (parts, theirs) in enumerate(everyone):
+        for rank, (parts, theirs) in enumerate(_moe_ranks.gathered((self.parts, reason), self._group())):
             if parts != self.parts:
                 raise _C.MismatchError(
                     f"rank {self._rank}: {self.called} is cut into {self.parts} parts here and {parts} on rank {rank}: give all "
@@ -205,7 +197,7 @@ class Parts:
         return self._layers[0].own_group()
 
     def _device(self) -> torch.device:
-        return self._layers[0].gate.weight.device
+        return self._layers[0].device
 
 
 class CutForward:

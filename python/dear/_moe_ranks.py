@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any, Optional
 
 import torch
@@ -40,10 +41,18 @@ def own_group(base: Any) -> Any:
     return _groups[base]
 
 
+def gathered(value: Any, group: Any) -> list[Any]:
+    """What all ranks give, in their order, on every rank; they all call it."""
+    if group is None:
+        return [value]
+    everyone: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(everyone, value, group=group)
+    return everyone
+
+
 def require_same(arguments: dict[str, object], rank: int, group: Any) -> None:
     """MismatchError, on every rank, that names the first one that differs."""
-    everyone: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(everyone, arguments, group=group)
+    everyone = gathered(arguments, group)
     for name, first in everyone[0].items():
         for other, theirs in enumerate(everyone):
             if theirs.get(name) != first:
@@ -59,7 +68,7 @@ def exchange_counts(
     *,
     parts: int,
     experts: int,
-    factor: float,
+    capacity_of: Callable[[int], int],
     rank: int,
     ranks: int,
     group: Any,
@@ -94,6 +103,6 @@ def exchange_counts(
         everyone[other * here : (other + 1) * here] = totals
         if any(count < 0 for count in counts):
             everyone[other * here] = min(counts)
-        _C.moe_check_counts(everyone, _C.moe_capacity(factor, of_rank, experts), ranks, rank)
+        _C.moe_check_counts(everyone, capacity_of(of_rank), ranks, rank)
     by_part: list[list[list[int]]] = message[:, 1:].view(ranks, parts, here).transpose(0, 1).tolist()
     return by_part

@@ -9,7 +9,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from . import _C
+from . import _C, _moe_cut
 
 ROWS = 16
 """Each product of an expert has a multiple of so many rows, at least one such multiple, filled up with zeros. MKL rounds a row
@@ -77,7 +77,8 @@ def _sending(experts: Tensor, places: Tensor, counts: list[int], width: int, dev
 class Whole:
     """What the parts of a batch, of which each comes to a mixture by itself, tell each other there."""
 
-    def __init__(self, experts: int, ranks: int) -> None:
+    def __init__(self, experts: int, ranks: int, cut: _moe_cut.Cut) -> None:
+        self.cut = cut
         self.used = torch.zeros(experts, dtype=torch.int64)  # places, by expert
         self.received = [[0] * (experts // ranks) for _ in range(ranks)]  # rows, by rank and expert of this rank
         self.of_gate: list[tuple[Tensor, ...]] = []  # by part: logits, probabilities, choices, scores
@@ -99,6 +100,7 @@ class Arriving:
         self.rows = sum(map(sum, counts))
         totals = [sum(of_rank[expert] for of_rank in counts) for expert in range(experts)]
         padded = [max(ROWS, -(-total // ROWS) * ROWS) for total in totals]
+        self.padded = torch.tensor(padded)  # rows of each expert
         self.begins = [0, *accumulate(padded)]  # of each expert's rows, and their end
         shifts, lengths, received = [], [], 0
         filled = list(self.begins)

@@ -14,9 +14,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.optim import Optimizer
 
-from . import _C, _moe, _moe_order, _moe_parts
+from . import _C, _moe_order, _moe_parts, _moe_ranks
 from ._flat_optimizer import FlatOptimizer
 from ._moe_linears import restore_weight_gradients, take_weight_gradients
+from ._moe_travel import OVERLAPS, Travelling
 from ._tensor_norms import TensorNormOptimizer
 
 
@@ -26,7 +27,7 @@ class Experts:
 
     def __init__(self, module: nn.Module, optimizers: list[Optimizer], group: _C.Group) -> None:
         self.rank = group.rank
-        self.layers = {name: one for name, one in module.named_modules() if isinstance(one, _moe.MoE)}
+        self.layers = {name: one for name, one in module.named_modules() if isinstance(one, Travelling)}
         self._layer_of: dict[int, str] = {}
         self.parameters: list[nn.Parameter] = []
         for name, layer in self.layers.items():
@@ -90,7 +91,7 @@ class Experts:
 
     def _over_ranks(self, value: float, operation: Any) -> float:
         layer = next(iter(self.layers.values()))
-        result = torch.tensor([value], dtype=torch.float64, device=layer.gate.weight.device)
+        result = torch.tensor([value], dtype=torch.float64, device=layer.device)
         if layer.ranks > 1:
             dist.all_reduce(result, operation, group=layer.own_group())
         return result.item()
@@ -187,8 +188,8 @@ class Overlap:
         self._planners: dict[int, _moe_order.Planner] = {}  # by number of parts
         self._planned: Optional[_moe_order.Planner] = None  # of the last forward pass
         self._parts: Optional[_moe_parts.Parts] = None
-        if overlap and overlap not in _moe.OVERLAPS:
-            raise _C.ConfigError(f"overlap={overlap!r}: there are {', '.join(_moe.OVERLAPS)}")
+        if overlap and overlap not in OVERLAPS:
+            raise _C.ConfigError(f"overlap={overlap!r}: there are {', '.join(OVERLAPS)}")
         if overlap and not experts.layers:
             raise _C.ConfigError(f"overlap={overlap!r} hides all-to-alls of dear.MoE layers, and the model has none")
         if parts != "auto" and (not isinstance(parts, int) or isinstance(parts, bool) or parts < 1):
@@ -220,9 +221,12 @@ class Overlap:
         if not plans:
             yield
             return
-        self._planned = self._planners.setdefault(parts, _moe_order.Planner())
+        self._planned = self._planners.setdefault(parts, _moe_order.Planner(self._gather))
         with self._planned.forward():
             yield
+
+    def _gather(self, value: Any) -> list[Any]:
+        return _moe_ranks.gathered(value, self._layers[0].own_group())
 
     def told(self) -> dict[str, Any]:
         planner = self._planned

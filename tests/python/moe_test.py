@@ -26,6 +26,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "mo
 import oracle
 from cutting import Cutting as Cutting
 from mixtures import DOUBLE, EXPERTS, GATES, HIDDEN, WIDTH, Case, Net, batch, gradients, groups, layer
+from of_transformers import OfTransformers as OfTransformers
 from training import Training as Training
 
 import dear
