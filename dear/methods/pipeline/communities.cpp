@@ -250,7 +250,10 @@ std::vector<int> louvain(const Weights& weights) {
 std::vector<int> widest_chain(const Weights& weights, int first, int last) {
   std::vector<int> chain;
   if (weights.size() <= kExact) chain = exact_chain(weights, first, last);
-  return chain.empty() ? greedy_chain(weights, first, last) : chain;
+  if (chain.empty()) chain = greedy_chain(weights, first, last);
+  const bool either_way = first < 0 && last < 0;
+  if (either_way && chain.front() > chain.back()) std::reverse(chain.begin(), chain.end());
+  return chain;
 }
 
 std::vector<std::vector<int>> ordered_communities(const PairCluster& cluster) {

@@ -26,7 +26,7 @@ std::vector<int> louvain(const Weights& weights);
 // A path through all nodes whose smallest weight is the greatest there is, and among those the one whose
 // nodes' distances, 1 / weight, have the least sum: exact up to 8 nodes. Above, the best of those that go on
 // to the nearest node, from each first one. It begins with `first` and ends with `last`, where these are
-// nodes and not -1.
+// nodes and not -1; where neither is, with the smaller of its ends.
 std::vector<int> widest_chain(const Weights& weights, int first = -1, int last = -1);
 
 // Communities of devices in the order of widest_chain() over the best links between them, and the devices of

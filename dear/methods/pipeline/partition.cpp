@@ -102,8 +102,8 @@ class Search {
     const int device = stages_[stage].device, front = device_in_front(stage);
     const double computing = costs_.seconds(range, device).all();
     if (front < 0) return computing;
-    return computing + costs_.activation_seconds(range.begin, front, device, scale_) +
-           costs_.gradient_seconds(range.begin, front, device, scale_);
+    return computing + costs_.activations(range.begin, front, device, scale_).seconds() +
+           costs_.gradients(range.begin, front, device, scale_).seconds();
   }
 
   [[noreturn]] void refuse() const {
@@ -140,8 +140,8 @@ double stage_seconds(const StageCosts& costs, const Range& operators, int device
   const double computing = costs.seconds(operators, device).all();
   if (device_before < 0) return computing;
   return std::max({computing,
-                   costs.activation_seconds(operators.begin, device_before, device, transfer_scale),
-                   costs.gradient_seconds(operators.begin, device_before, device, transfer_scale)});
+                   costs.activations(operators.begin, device_before, device, transfer_scale).busy_seconds,
+                   costs.gradients(operators.begin, device_before, device, transfer_scale).busy_seconds});
 }
 
 std::vector<Range> best_partition(const StageCosts& costs, const Range& operators,
@@ -150,12 +150,16 @@ std::vector<Range> best_partition(const StageCosts& costs, const Range& operator
   return Search(costs, operators, stages, transfer_scale, device_before).best();
 }
 
-std::vector<Range> fence_partition(const StageCosts& costs,
-                                   const std::vector<std::vector<Place>>& communities, double tolerance,
-                                   double transfer_scale) {
+void check_tolerance(double tolerance) {
   if (!(tolerance >= 0) || !std::isfinite(tolerance))
     throw ConfigError(
         fmt::format("fences cannot move by {} of a share: give a number, 0 or more", tolerance));
+}
+
+std::vector<Range> fence_partition(const StageCosts& costs,
+                                   const std::vector<std::vector<Place>>& communities, double tolerance,
+                                   double transfer_scale) {
+  check_tolerance(tolerance);
   std::size_t stages = 0;
   std::vector<double> speed_until;  // by community
   double speed = 0;

@@ -54,14 +54,16 @@ std::optional<std::pair<double, double>> cost_of(const OperatorDag& dag, const P
         places[stage].memory_bytes)
       return std::nullopt;
     const double computing = work / cluster.devices[d].flops_per_second;
-    double there = 0, back = 0;
+    double there = 0, back = 0, latencies = 0;
     if (stage > 0 && places[stage - 1].device != places[stage].device) {
       const auto b = static_cast<std::size_t>(places[stage - 1].device);
-      if (act > 0) there = cluster.latency_seconds[b][d] + act / cluster.bytes_per_second[b][d];
-      if (grad > 0) back = cluster.latency_seconds[d][b] + grad / cluster.bytes_per_second[d][b];
+      there = act / cluster.bytes_per_second[b][d];
+      back = grad / cluster.bytes_per_second[d][b];
+      if (act > 0) latencies += cluster.latency_seconds[b][d];
+      if (grad > 0) latencies += cluster.latency_seconds[d][b];
     }
     worst = std::max({worst, computing, there, back});
-    sum += computing + there + back;
+    sum += computing + there + back + latencies;
   }
   return std::pair(worst, sum);
 }

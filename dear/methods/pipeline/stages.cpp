@@ -10,12 +10,13 @@ namespace {
 
 std::size_t sum_at(std::int64_t number) { return static_cast<std::size_t>(number); }
 
-double link_seconds(const PairCluster& cluster, int from, int to, double bytes) {
-  if (from == to || bytes <= 0) return 0;
-  return cluster.latency_seconds[index_of(from)][index_of(to)] + cluster.transfer_seconds(from, to, bytes);
-}
-
 }  // namespace
+
+Transfer transfer_of(const PairCluster& cluster, int from, int to, double bytes) {
+  if (from == to || bytes <= 0) return {};
+  return {.busy_seconds = cluster.transfer_seconds(from, to, bytes),
+          .latency_seconds = cluster.latency_seconds[index_of(from)][index_of(to)]};
+}
 
 StageCosts::StageCosts(const OperatorDag& dag, const PairCluster& cluster, const MemoryRule& memory)
     : dag_(&dag),
@@ -65,14 +66,14 @@ std::int64_t StageCosts::held_bytes(const Range& operators) const {
          dag_->crossing_bytes(sum_at(operators.begin));
 }
 
-double StageCosts::activation_seconds(std::int64_t cut, int before, int behind, double scale) const {
-  return link_seconds(*cluster_, before, behind,
-                      scale * static_cast<double>(dag_->crossing_bytes(sum_at(cut))));
+Transfer StageCosts::activations(std::int64_t cut, int before, int behind, double scale) const {
+  return transfer_of(*cluster_, before, behind,
+                     scale * static_cast<double>(dag_->crossing_bytes(sum_at(cut))));
 }
 
-double StageCosts::gradient_seconds(std::int64_t cut, int before, int behind, double scale) const {
-  return link_seconds(*cluster_, behind, before,
-                      scale * static_cast<double>(dag_->gradient_bytes(sum_at(cut))));
+Transfer StageCosts::gradients(std::int64_t cut, int before, int behind, double scale) const {
+  return transfer_of(*cluster_, behind, before,
+                     scale * static_cast<double>(dag_->gradient_bytes(sum_at(cut))));
 }
 
 }  // namespace dear::methods::pipeline

@@ -25,6 +25,16 @@ struct StageSeconds {
   [[nodiscard]] double all() const { return forward + backward(); }
 };
 
+// One message: it has the link for `busy_seconds`, and is there `latency_seconds` later, while the next one
+// may be under way.
+struct Transfer {
+  double busy_seconds = 0;
+  double latency_seconds = 0;
+  [[nodiscard]] double seconds() const { return busy_seconds + latency_seconds; }
+};
+// Of so many bytes, from one device to another: nothing of none, and to itself.
+Transfer transfer_of(const PairCluster& cluster, int from, int to, double bytes);
+
 struct MemoryRule {
   // Copies of the parameters in memory: the parameters, their gradients, the states of the optimiser.
   double copies_of_parameters = 3;
@@ -47,11 +57,10 @@ class StageCosts {
   [[nodiscard]] std::int64_t resident_bytes(const Range& operators) const;
   [[nodiscard]] std::int64_t held_bytes(const Range& operators) const;
 
-  // For how long what crosses the cut takes the link between neighbours, its latency included, when it
-  // travels as `scale` of its bytes: activations from the device before the cut to the one behind, gradients
-  // back. 0 where both are one device.
-  [[nodiscard]] double activation_seconds(std::int64_t cut, int before, int behind, double scale = 1) const;
-  [[nodiscard]] double gradient_seconds(std::int64_t cut, int before, int behind, double scale = 1) const;
+  // What crosses the cut on its way between neighbours, when it travels as `scale` of its bytes: activations
+  // from the device before the cut to the one behind, gradients back. No time where both are one device.
+  [[nodiscard]] Transfer activations(std::int64_t cut, int before, int behind, double scale = 1) const;
+  [[nodiscard]] Transfer gradients(std::int64_t cut, int before, int behind, double scale = 1) const;
 
  private:
   const OperatorDag* dag_;

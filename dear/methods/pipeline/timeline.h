@@ -13,14 +13,6 @@
 
 namespace dear::methods::pipeline {
 
-// One message: it has the link for `busy_seconds`, and is there `latency_seconds` later, while the next one
-// may be under way.
-struct Transfer {
-  double busy_seconds = 0;
-  double latency_seconds = 0;
-  [[nodiscard]] double seconds() const { return busy_seconds + latency_seconds; }
-};
-
 // Two stages that read the same parameters send each other the gradients of an iteration, when they have
 // them, and both update.
 struct Exchange {
