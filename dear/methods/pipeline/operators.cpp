@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
 #include <queue>
 #include <string_view>
 #include <unordered_map>
@@ -20,6 +21,7 @@ namespace {
 
 // Far above any model, and small enough that sums never overflow.
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
+constexpr std::size_t kMostOperators = 5000;
 
 std::string quoted(const Operator& op) { return fmt::format("'{}'", printable(shortened(op.name, 100))); }
 
@@ -73,28 +75,38 @@ bool is_integer(DType dtype) { return dtype == DType::i32 || dtype == DType::i64
 OperatorDag::OperatorDag(std::string name, std::vector<Operator> operators)
     : name_(std::move(name)), operators_(std::move(operators)) {
   if (operators_.empty()) throw ConfigError("a model needs an operator: it has none");
+  if (operators_.size() > kMostOperators)
+    throw ConfigError(
+        fmt::format("a model of {} operators is too large to be cut exactly: make one operator of "
+                    "those that belong together, {} at most",
+                    operators_.size(), kMostOperators));
   std::unordered_map<std::string_view, std::size_t> found;
   for (const Operator& op : operators_) {
     check_one(op, operators_);
     if (!found.emplace(op.name, found.size()).second)
       throw ConfigError(fmt::format("two operators are named {}: give each a name of its own", quoted(op)));
   }
+  require_sums();
   sort();
   users_.resize(size());
   for (OperatorId id = 0; id < size(); ++id)
     for (const OperatorId input : operators_[id].inputs) users_[input].push_back(id);
   require_connected();
 
+  // First what a cut has more than the one in front, then sums.
   crossing_bytes_.resize(size() + 1);
   gradient_bytes_.resize(size() + 1);
   for (OperatorId id = 0; id < size(); ++id) {
-    const Operator& op = operators_[id];
-    const std::size_t end = users_[id].empty() ? id : users_[id].back();
-    for (std::size_t cut = id + 1; cut <= end; ++cut) {
-      crossing_bytes_[cut] += op.output_bytes;
-      if (!is_integer(op.dtype)) gradient_bytes_[cut] += op.output_bytes;
-    }
+    if (users_[id].empty()) continue;
+    const std::int64_t bytes = operators_[id].output_bytes;
+    crossing_bytes_[id + 1] += bytes;
+    crossing_bytes_[users_[id].back() + 1] -= bytes;
+    if (is_integer(operators_[id].dtype)) continue;
+    gradient_bytes_[id + 1] += bytes;
+    gradient_bytes_[users_[id].back() + 1] -= bytes;
   }
+  std::partial_sum(crossing_bytes_.begin(), crossing_bytes_.end(), crossing_bytes_.begin());
+  std::partial_sum(gradient_bytes_.begin(), gradient_bytes_.end(), gradient_bytes_.begin());
 }
 
 // Kahn's algorithm, with the smallest of those that may come next.
@@ -135,6 +147,20 @@ void OperatorDag::sort() {
     if (op.tied) op.tied = place[*op.tied];
   }
   operators_ = std::move(sorted);
+}
+
+void OperatorDag::require_sums() const {
+  double bytes = 0, work = 0;
+  for (const Operator& op : operators_) {
+    bytes += static_cast<double>(op.parameter_bytes) + static_cast<double>(op.output_bytes) +
+             static_cast<double>(op.kept_bytes);
+    work += op.forward_work + op.input_gradient_work + op.weight_gradient_work;
+  }
+  if (bytes > static_cast<double>(kMostBytes) || !std::isfinite(work))
+    throw ConfigError(
+        fmt::format("all operators together have {:g} bytes and {:g} operations: at most 2^50 bytes "
+                    "and a finite number can be planned",
+                    bytes, work));
 }
 
 void OperatorDag::require_connected() const {

@@ -12,6 +12,7 @@ namespace dear::methods::pipeline {
 namespace {
 
 using Order = std::vector<Task>;
+constexpr int kMostTasks = 1 << 20;
 
 // With several stages a place: all micro-batches through one stage after the other.
 Order gpipe(const PipelineShape& shape, int place) {
@@ -139,6 +140,10 @@ void check(const PipelineShape& shape) {
   if (shape.micro_batches < 1)
     throw ConfigError(
         fmt::format("a pipeline cannot run {} micro-batches: give at least 1", shape.micro_batches));
+  if (static_cast<double>(shape.places) * shape.stages_of_place * shape.micro_batches > kMostTasks)
+    throw ConfigError(fmt::format(
+        "{} micro-batches in {} stages on each of {} devices are too many: their product is to be {} at most",
+        shape.micro_batches, shape.stages_of_place, shape.places, kMostTasks));
   if (plans_warm_up(shape.schedule)) {
     if (shape.stages_of_place > 1)
       throw ConfigError(
@@ -191,16 +196,17 @@ std::vector<int> most_held(const PipelineShape& shape) {
   return most;
 }
 
-std::vector<std::int64_t> most_held_bytes(const PipelineShape& shape,
-                                          const std::vector<std::int64_t>& bytes_of_stage) {
-  std::vector<std::int64_t> most;
+std::vector<double> most_held_bytes(const PipelineShape& shape,
+                                    const std::vector<std::int64_t>& bytes_of_stage) {
+  std::vector<double> most;
   for (const Order& order : orders(shape)) {
     most.push_back(0);
-    std::int64_t now = 0;
+    double now = 0;
     for (const Task& task : order) {
-      if (task.kind == TaskKind::forward) now += bytes_of_stage.at(index_of(task.stage));
+      const auto bytes = static_cast<double>(bytes_of_stage.at(index_of(task.stage)));
+      if (task.kind == TaskKind::forward) now += bytes;
       most.back() = std::max(most.back(), now);
-      if (releases(task.kind)) now -= bytes_of_stage.at(index_of(task.stage));
+      if (releases(task.kind)) now -= bytes;
     }
   }
   return most;

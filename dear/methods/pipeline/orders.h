@@ -53,10 +53,10 @@ struct PipelineShape {
 // min(micro-batches, places - s) for stage s: enough where links take no time.
 std::vector<int> least_warm_up(int places, int micro_batches);
 
-// ConfigError naming what is wrong: no place, stage or micro-batch; several stages a place where the schedule
-// has one (1f1b, zb-h1), or one where it has several (interleaved); micro-batches that are no multiple of the
-// places (interleaved); a warm-up that is not one number a stage, not from 1 to the micro-batches, or larger
-// than that of the stage in front, which then both would wait for each other.
+// ConfigError naming what is wrong: no place, stage or micro-batch, or more than 2^20 tasks; several stages a
+// place where the schedule has one (1f1b, zb-h1), or one where it has several (interleaved); micro-batches
+// that are no multiple of the places (interleaved); a warm-up that is not one number a stage, not from 1 to
+// the micro-batches, or larger than that of the stage in front, which then both would wait for each other.
 void check(const PipelineShape& shape);
 
 // By place: each stage and micro-batch has one forward and one backward, or one gradient of each kind.
@@ -69,7 +69,7 @@ std::vector<std::vector<Task>> orders(const PipelineShape& shape);
 // The most micro-batches that a stage holds at once, from forward to the end of the backward: by stage.
 std::vector<int> most_held(const PipelineShape& shape);
 // The most bytes that a place holds at once, where each micro-batch of a stage holds so many.
-std::vector<std::int64_t> most_held_bytes(const PipelineShape& shape,
-                                          const std::vector<std::int64_t>& bytes_of_stage);
+std::vector<double> most_held_bytes(const PipelineShape& shape,
+                                    const std::vector<std::int64_t>& bytes_of_stage);
 
 }  // namespace dear::methods::pipeline

@@ -42,8 +42,7 @@ class Search {
 
   [[nodiscard]] std::vector<Range> best() {
     require_operators(operators_.size(), stages_.size());
-    const double bottleneck = solve(Goal::bottleneck, kNever);
-    if (bottleneck == kNever) refuse();
+    const double bottleneck = least_bottleneck();
     (void)solve(Goal::sum, bottleneck * kRounding);
     std::vector<Range> ranges(stages_.size());
     std::int64_t end = operators_.size();
@@ -63,8 +62,33 @@ class Search {
   }
 
   [[nodiscard]] bool fits(std::size_t stage, const Range& operators) const {
-    return costs_.resident_bytes(operators) + stages_[stage].held * costs_.held_bytes(operators) <=
-           stages_[stage].memory_bytes;
+    // Products of many micro-batches might overflow.
+    return static_cast<double>(costs_.resident_bytes(operators)) +
+               stages_[stage].held * static_cast<double>(costs_.held_bytes(operators)) <=
+           static_cast<double>(stages_[stage].memory_bytes);
+  }
+
+  // A search with a bound looks at short stages alone. So bounds double until there is a cut within one.
+  double least_bottleneck() {
+    double least = 0, most = 0;  // of any cut
+    for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
+      double shortest = kNever;
+      for (std::int64_t begin = operators_.begin; begin < operators_.end; ++begin)
+        shortest = std::min(shortest, busy_seconds(stage, {begin, begin + 1}));
+      least = std::max(least, shortest);
+      for (std::int64_t begin = operators_.begin; begin < operators_.end; ++begin)
+        most = std::max(most, busy_seconds(stage, {begin, operators_.end}));
+    }
+    for (double bound = std::max(least, most / static_cast<double>(operators_.size())); bound < most;
+         bound *= 2)
+      if (const double found = solve(Goal::bottleneck, bound); found < kNever) return found;
+    const double found = solve(Goal::bottleneck, kNever);
+    if (found == kNever) refuse();
+    return found;
+  }
+
+  [[nodiscard]] double busy_seconds(std::size_t stage, const Range& range) const {
+    return stage_seconds(costs_, range, stages_[stage].device, device_in_front(stage), scale_);
   }
 
   // Returns the value of the best whose stages are all busy for at most so long; fills from_.
@@ -82,9 +106,9 @@ class Search {
         if (before[at(begin)] == kNever) continue;
         for (std::int64_t end = is_last ? count : begin + 1; end <= most; ++end) {
           const Range range{operators_.begin + begin, operators_.begin + end};
-          const double busy =
-              stage_seconds(costs_, range, stages_[stage].device, device_in_front(stage), scale_);
-          if (busy > most_busy || !fits(stage, range)) continue;
+          const double busy = busy_seconds(stage, range);
+          if (busy > most_busy) break;  // more operators take longer
+          if (!fits(stage, range)) continue;
           const double total = goal == Goal::bottleneck ? std::max(before[at(begin)], busy)
                                                         : before[at(begin)] + whole(stage, range);
           if (total < now[at(end)]) {

@@ -156,6 +156,8 @@ TEST(Partition, IsRefusedWithOneSentence) {
   EXPECT_EQ(cuts_of(best_partition(costs, {0, 3}, places_on({0}))), (std::vector<int>{0, 3}));
   EXPECT_THAT([&] { (void)fence_partition(costs, {places_on({0})}, -1); },
               ThrowsMessage<ConfigError>(HasSubstr("fences cannot move by -1")));
+  EXPECT_THAT([&] { StageCosts(dag, cluster, {.copies_of_parameters = 0}); },
+              ThrowsMessage<ConfigError>(HasSubstr("0 copies of parameters")));
   EXPECT_THAT([&] { (void)equal_number(dag, 4); }, ThrowsMessage<ConfigError>(HasSubstr("too few")));
   EXPECT_THAT([&] { (void)equal_work(costs, 4); }, ThrowsMessage<ConfigError>(HasSubstr("too few")));
 }

@@ -96,15 +96,16 @@ void check_messages(const Plan& plan, const StageCosts& costs) {
 }
 
 void check_memory(const Plan& plan, const StageCosts& costs) {
-  const std::vector<std::int64_t> peaks = peak_bytes(plan, costs);
+  const std::vector<double> peaks = peak_bytes(plan, costs);
   for (std::size_t place = 0; place < peaks.size(); ++place) {
     const int device = plan.stages[place].device;
     const std::int64_t memory = costs.cluster().devices[index_of(device)].memory_bytes;
-    if (peaks[place] > memory)
+    if (peaks[place] > static_cast<double>(memory))
       throw ConfigError(fmt::format(
           "device {} needs {} of memory and has {}: give it fewer operators, or take "
           "smaller micro-batches or a smaller warm-up",
-          name_of_device(costs.cluster(), device), format_bytes(peaks[place]), format_bytes(memory)));
+          name_of_device(costs.cluster(), device),
+          format_bytes(static_cast<std::int64_t>(std::min(peaks[place], 0x1p62))), format_bytes(memory)));
   }
 }
 
@@ -214,13 +215,14 @@ double estimated_seconds(const PipelineTimes& times) {
   return first + (shape.micro_batches - 1) * period + exchanged;
 }
 
-std::vector<std::int64_t> peak_bytes(const Plan& plan, const StageCosts& costs) {
+std::vector<double> peak_bytes(const Plan& plan, const StageCosts& costs) {
   std::vector<std::int64_t> held;
   for (const Stage& stage : plan.stages) held.push_back(costs.held_bytes(stage.operators));
   const PipelineShape shape = plan.shape();
-  std::vector<std::int64_t> peaks = most_held_bytes(shape, held);
+  std::vector<double> peaks = most_held_bytes(shape, held);
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
-    peaks[index_of(shape.place_of(static_cast<int>(s)))] += costs.resident_bytes(plan.stages[s].operators);
+    peaks[index_of(shape.place_of(static_cast<int>(s)))] +=
+        static_cast<double>(costs.resident_bytes(plan.stages[s].operators));
   return peaks;
 }
 

@@ -49,7 +49,7 @@ PipelineTimes times_of(const Plan& plan, const StageCosts& costs);
 // exchange of tied gradients. It knows no schedule; play() does.
 double estimated_seconds(const PipelineTimes& times);
 // By place: parameters with their copies, and the most activations at once.
-std::vector<std::int64_t> peak_bytes(const Plan& plan, const StageCosts& costs);
+std::vector<double> peak_bytes(const Plan& plan, const StageCosts& costs);
 
 // Files, JSON: names of operators and devices in place of numbers.
 //   {"format": "dear-pipeline-plan", "version": 1, "model": "gpt2", "method": "op-fence", "schedule": "1f1b",

@@ -10,6 +10,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "dear/base/os/atomic_file.h"
+#include "dear/base/os/testing/paths.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/methods/pipeline/models_in_test.h"
 #include "dear/methods/pipeline/planner.h"
@@ -100,7 +102,7 @@ TEST(Plan, IsWrittenAndReadAsItIs) {
   const OperatorDag gpt = operators_of(zoo::find_model("gpt2"), {.batch = 8, .micro_batches = 8});
   const PairCluster sites = find_pair_cluster("three-sites");
   const StageCosts costs(gpt, sites);
-  const std::string path = testing::TempDir() + "plan.json";
+  const std::string path = ::testing::TempDir() + "plan.json";
   for (const ScheduleInfo& schedule : schedule_kinds()) {
     const Plan plan =
         make_plan(costs, {.schedule = schedule.kind,
@@ -169,6 +171,26 @@ TEST(Plan, IsRefusedWithOneSentence) {
   small.cluster.devices[1].memory_bytes = 20000;
   EXPECT_THAT([&] { check(small.plan, small.costs); },
               ThrowsMessage<ConfigError>(HasSubstr("device 'd1' needs 23.5 KiB of memory and has 19.5 KiB")));
+}
+
+// The block of docs/formats.md that is of this format.
+std::string documented(const std::string& format) {
+  const std::string page = os::read_file(dear::testing::source_file("docs/formats.md"));
+  const std::size_t named = page.find("\"format\": \"" + format + "\"");
+  const std::size_t begin = page.rfind("{", named);
+  return page.substr(begin, page.find("```", named) - begin);
+}
+
+TEST(PlanFile, IsThatOfThePage) {
+  const OperatorDag dag = parse_operators(documented("dear-operators"), "page");
+  const PairCluster cluster = parse_pair_cluster(documented("dear-pair-cluster"), "page");
+  const StageCosts costs(dag, cluster);
+  const Plan plan = parse_plan(documented("dear-pipeline-plan"), "page", costs);
+  EXPECT_THAT(plan.warm_up, ElementsAre(3, 1));
+  const PipelineTimes times = times_of(plan, costs);
+  // 1 / 100 of the embedding's elements, 8 bytes each, and the mask, over 2.5 MB/s.
+  EXPECT_DOUBLE_EQ(times.activations[0].busy_seconds, (8 * 2621 + 8192) / 2.5e6);
+  EXPECT_EQ(times.exchanges.size(), 1U);
 }
 
 TEST(PlanFile, ThatWasEditedIsRefusedWithThePlace) {

@@ -1,6 +1,7 @@
 #include "dear/methods/pipeline/planner.h"
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -29,24 +30,20 @@ const std::vector<MethodInfo>& methods() {
   return kTable;
 }
 
+using Communities = std::vector<std::vector<int>>;
+
 class Planner {
  public:
   Planner(const StageCosts& costs, const PlanOptions& options) : costs_(costs), options_(options) {
     validate(costs.cluster());
     check(options.compression);
     check_tolerance(options.tolerance);
-    shape_ = {.schedule = options.schedule,
-              .places = static_cast<int>(costs.cluster().devices.size()),
-              .stages_of_place = options.stages_of_device,
-              .micro_batches = options.micro_batches};
-    if (plans_warm_up(options.schedule)) shape_.warm_up = least_warm_up(shape_.places, options.micro_batches);
-    check(shape_);
   }
 
   [[nodiscard]] Plan make() const {
-    std::vector<int> listed(index_of(shape_.places));
+    std::vector<int> listed(costs_.cluster().devices.size());
     std::iota(listed.begin(), listed.end(), 0);
-    const auto stages = static_cast<std::size_t>(shape_.stages());
+    const auto stages = static_cast<std::size_t>(shape_on(listed.size()).stages());
     switch (options_.method) {
       case PlanMethod::equal_number:
         return checked(with(listed, equal_number(costs_.dag(), stages), ""));
@@ -55,48 +52,56 @@ class Planner {
       case PlanMethod::op_fence:
         break;
     }
-    return op_fence();
+    const Communities all = ordered_communities(costs_.cluster());
+    return options_.devices == DeviceUse::all ? op_fence(all) : fastest(all);
   }
 
  private:
+  [[nodiscard]] PipelineShape shape_on(std::size_t devices) const {
+    PipelineShape shape{.schedule = options_.schedule,
+                        .places = static_cast<int>(devices),
+                        .stages_of_place = options_.stages_of_device,
+                        .micro_batches = options_.micro_batches};
+    if (plans_warm_up(options_.schedule)) shape.warm_up = least_warm_up(shape.places, options_.micro_batches);
+    check(shape);
+    return shape;
+  }
+
   // In rounds, as stages pass the devices.
-  [[nodiscard]] std::vector<std::vector<Place>> places(
-      const std::vector<std::vector<int>>& communities) const {
-    const std::vector<int> held = most_held(shape_);
+  [[nodiscard]] std::vector<std::vector<Place>> places(const Communities& communities,
+                                                       const PipelineShape& shape) const {
+    const std::vector<int> held = most_held(shape);
     std::vector<std::vector<Place>> in_rounds;
     std::size_t stage = 0;
-    for (int round = 0; round < shape_.stages_of_place; ++round) {
+    for (int round = 0; round < shape.stages_of_place; ++round) {
       for (const std::vector<int>& community : communities) {
         in_rounds.emplace_back();
         for (const int device : community)
           in_rounds.back().push_back(
               {.device = device,
                .memory_bytes =
-                   costs_.cluster().devices[index_of(device)].memory_bytes / shape_.stages_of_place,
+                   costs_.cluster().devices[index_of(device)].memory_bytes / shape.stages_of_place,
                .held = held[stage++]});
       }
     }
     return in_rounds;
   }
 
-  [[nodiscard]] Plan op_fence() const {
-    const std::vector<std::vector<int>> communities = ordered_communities(costs_.cluster());
+  [[nodiscard]] double estimated(const Plan& plan) const { return estimated_seconds(times_of(plan, costs_)); }
+
+  [[nodiscard]] Plan op_fence(const Communities& communities) const {
     std::vector<int> order;
     for (const std::vector<int>& community : communities)
       order.insert(order.end(), community.begin(), community.end());
-    const std::vector<std::vector<Place>> fenced = places(communities);
+    const std::vector<std::vector<Place>> fenced = places(communities, shape_on(order.size()));
     std::vector<Place> in_a_row;
     for (const std::vector<Place>& part : fenced) in_a_row.insert(in_a_row.end(), part.begin(), part.end());
 
     std::vector<double> scales{1};
     if (options_.compression.rule != CompressionRule::none) scales.push_back(1 / options_.compression.ratio);
     std::optional<Plan> best;
-    double best_seconds = 0;
     const auto consider = [&](Plan plan) {
-      const double seconds = estimated_seconds(times_of(plan, costs_));
-      if (best && seconds >= best_seconds) return;
-      best = std::move(plan);
-      best_seconds = seconds;
+      if (!best || estimated(plan) < estimated(*best)) best = std::move(plan);
     };
     for (const double scale : scales) {
       try {
@@ -110,6 +115,23 @@ class Planner {
     return checked(std::move(*best));
   }
 
+  [[nodiscard]] Plan fastest(const Communities& all) const {
+    std::optional<Plan> best;
+    std::exception_ptr first_failure;
+    for (std::size_t count = all.size(); count > 0; --count) {
+      for (auto begin = all.begin(); begin + static_cast<std::ptrdiff_t>(count) <= all.end(); ++begin) {
+        try {
+          Plan plan = op_fence({begin, begin + static_cast<std::ptrdiff_t>(count)});
+          if (!best || estimated(plan) < estimated(*best)) best = std::move(plan);
+        } catch (const ConfigError&) {
+          if (!first_failure) first_failure = std::current_exception();  // of all devices
+        }
+      }
+    }
+    if (!best) std::rethrow_exception(first_failure);
+    return std::move(*best);
+  }
+
   [[nodiscard]] Plan with(const std::vector<int>& devices, const std::vector<Range>& ranges,
                           std::string_view how) const {
     Plan plan{.model = costs_.dag().name(),
@@ -120,7 +142,7 @@ class Planner {
     if (!how.empty()) plan.method += fmt::format(", {}", how);
     for (std::size_t s = 0; s < ranges.size(); ++s)
       plan.stages.push_back({.device = devices[s % devices.size()], .operators = ranges[s]});
-    plan.warm_up = shape_.warm_up;
+    plan.warm_up = shape_on(devices.size()).warm_up;
     plan.messages = compressed_messages(costs_.dag(), costs_.cluster(), plan.stages, options_.compression);
     plan.warm_up = planned_warm_up(times_of(plan, costs_), most_warm_up(plan));
     return plan;
@@ -147,7 +169,6 @@ class Planner {
 
   const StageCosts& costs_;
   const PlanOptions& options_;
-  PipelineShape shape_;
 };
 
 }  // namespace

@@ -18,18 +18,22 @@ enum class PlanMethod : std::uint8_t {
 std::string_view name_of(PlanMethod method);         // "op-fence", "equal-number", "equal-work"
 PlanMethod find_plan_method(std::string_view name);  // ConfigError that lists them
 
+// Where links are slow, fewer devices may be faster: those of communities that are neighbours in their order.
+enum class DeviceUse : std::uint8_t { all, fastest };
+
 struct PlanOptions {
   PlanMethod method = PlanMethod::op_fence;
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
   int micro_batches = 8;
   int stages_of_device = 1;
   LinkCompression compression{};
-  double tolerance = 0.25;  // of fences; see fence_partition()
+  double tolerance = 0.25;             // of fences; see fence_partition()
+  DeviceUse devices = DeviceUse::all;  // of op-fence; rivals use all
 };
 
-// A plan that uses every device. The warm-up is planned by link, as far as memories let it, whatever the
-// method. OP-Fence tries what links take dense and, where it compresses, what ratio the slowest gets, and
-// keeps the plan with the least estimated_seconds().
+// The warm-up is planned by link, as far as memories let it, whatever the method. OP-Fence tries what links
+// take dense and, where it compresses, what ratio the slowest gets, and keeps the plan with the least
+// estimated_seconds().
 //
 // ConfigError for a cluster that validate() refuses, what best_partition(), check(Plan) and
 // check(LinkCompression) refuse: fewer operators than stages, memories that are too small.

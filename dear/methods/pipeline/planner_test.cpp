@@ -171,6 +171,23 @@ TEST(Planner, DeepensTheWarmUpAsFarAsMemoryGoes) {
                   .warm_up.empty());
 }
 
+// Dense activations take longer between sites than one site takes for all.
+TEST(Planner, LeavesDevicesOutWherePlansAreFasterWithoutThem) {
+  const OperatorDag dag = operators_of(zoo::find_model("resnet101"), {.batch = 64, .micro_batches = 8});
+  const PairCluster cluster = find_pair_cluster("two-sites");
+  const StageCosts costs(dag, cluster);
+  const Plan all = make_plan(costs), fewer = make_plan(costs, {.devices = DeviceUse::fastest});
+  EXPECT_THAT(all.stages, SizeIs(8));
+  EXPECT_THAT(fewer.stages, SizeIs(4));
+  EXPECT_LT(5 * play(times_of(fewer, costs)).iteration_seconds, play(times_of(all, costs)).iteration_seconds);
+  // Where they pay, all are used.
+  const OperatorDag heavy("heavy", chain_of(16, 1e14, 4000));
+  EXPECT_THAT(make_plan(StageCosts(heavy, cluster), {.devices = DeviceUse::fastest}).stages, SizeIs(8));
+  const OperatorDag few("few", chain_of(3, 1, 4000));
+  EXPECT_THAT([&] { (void)make_plan(StageCosts(few, cluster), {.devices = DeviceUse::fastest}); },
+              ThrowsMessage<ConfigError>(HasSubstr("3 operators are too few for 8 stages")));
+}
+
 TEST(Planner, RefusesWithOneSentence) {
   const auto refused = [](const OperatorDag& dag, const PairCluster& cluster, const PlanOptions& options,
                           const std::string& message) {

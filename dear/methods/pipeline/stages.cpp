@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/format.h>
+
+#include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/ids.h"
 
 namespace dear::methods::pipeline {
@@ -25,6 +28,9 @@ StageCosts::StageCosts(const OperatorDag& dag, const PairCluster& cluster, const
       work_(dag.size() + 1),
       parameter_bytes_(dag.size() + 1),
       kept_bytes_(dag.size() + 1) {
+  if (!(memory.copies_of_parameters >= 1) || memory.copies_of_parameters > 1000)
+    throw ConfigError(fmt::format("{} copies of parameters cannot be in memory: give a number from 1 to 1000",
+                                  memory.copies_of_parameters));
   for (OperatorId id = 0; id < dag.size(); ++id) {
     const Operator& op = dag[id];
     work_[id + 1] = {.forward = work_[id].forward + op.forward_work,

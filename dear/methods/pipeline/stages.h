@@ -41,7 +41,8 @@ struct MemoryRule {
 };
 
 // What operators cost on the devices of a cluster. Refers to both, which outlive it. All of it is read in
-// constant time from sums over the operators, but for memory, which also looks at ties.
+// constant time from sums over the operators, but for memory, which also looks at ties. ConfigError for a
+// memory rule of less than 1 or more than 1000 copies.
 class StageCosts {
  public:
   StageCosts(const OperatorDag& dag, const PairCluster& cluster, const MemoryRule& memory = {});

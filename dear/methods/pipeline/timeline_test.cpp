@@ -311,6 +311,7 @@ TEST(Timeline, IsRefusedWithOneSentence) {
   refused([&](PipelineTimes& t) { t.gradients[0].busy_seconds = -1; }, "a message of a pipeline takes -1 s");
   refused([](PipelineTimes& t) { t.shape.places = 0; }, "has no stage");
   refused([](PipelineTimes& t) { t.shape.micro_batches = 0; }, "cannot run 0 micro-batches");
+  refused([](PipelineTimes& t) { t.shape.micro_batches = 1 << 30; }, "are too many");
   refused([](PipelineTimes& t) { t.shape.stages_of_place = 2; }, "1f1b has one stage on each device, not 2");
   refused([](PipelineTimes& t) { t.shape.warm_up = {1}; }, "2 stages have 1 numbers of warm-up");
   refused([](PipelineTimes& t) { t.shape.warm_up = {5, 1}; }, "the warm-up of stage 0 is 5");
