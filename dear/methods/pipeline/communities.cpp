@@ -161,7 +161,7 @@ std::vector<int> exact_chain(const Weights& weights, int first, int last) {
 
 std::vector<int> greedy_chain(const Weights& weights, int first, int last) {
   std::vector<int> best;
-  for (int start = 0; start < static_cast<int>(weights.size()); ++start) {
+  for (int start = 0; start < std::ssize(weights); ++start) {
     if (first >= 0 ? start != first : start == last) continue;
     std::vector<int> path{start};
     std::vector<bool> passed(weights.size());
@@ -169,7 +169,7 @@ std::vector<int> greedy_chain(const Weights& weights, int first, int last) {
     while (path.size() < weights.size()) {
       const std::vector<double>& from = weights[index_of(path.back())];
       int next = -1;
-      for (int node = 0; node < static_cast<int>(weights.size()); ++node) {
+      for (int node = 0; node < std::ssize(weights); ++node) {
         const bool too_early = node == last && path.size() + 1 < weights.size();
         if (passed[index_of(node)] || too_early) continue;
         if (next < 0 || from[index_of(node)] > from[index_of(next)]) next = node;

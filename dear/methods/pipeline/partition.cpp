@@ -23,7 +23,7 @@ std::size_t at(std::int64_t number) { return static_cast<std::size_t>(number); }
 
 void require_operators(std::int64_t operators, std::size_t stages) {
   if (stages == 0) throw ConfigError("a pipeline needs a device: give at least one");
-  if (operators < static_cast<std::int64_t>(stages))
+  if (at(operators) < stages)
     throw ConfigError(
         fmt::format("{} operators are too few for {} stages: use fewer devices, or fewer stages "
                     "on each",

@@ -18,7 +18,6 @@
 namespace dear::methods::pipeline::partition_test {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
@@ -43,9 +42,9 @@ std::optional<std::pair<double, double>> cost_of(const OperatorDag& dag, const P
     double act = 0, grad = 0;
     for (int op = 0; op < cuts[stage]; ++op) {
       bool crosses = false;
-      for (int reader = cuts[stage]; reader < static_cast<int>(dag.size()); ++reader)
+      for (int reader = cuts[stage]; reader < std::ssize(dag.operators()); ++reader)
         for (const OperatorId input : dag[static_cast<OperatorId>(reader)].inputs)
-          crosses = crosses || static_cast<int>(input) == op;
+          crosses = crosses || input == static_cast<OperatorId>(op);
       const Operator& o = dag[static_cast<OperatorId>(op)];
       if (crosses) act += static_cast<double>(o.output_bytes);
       if (crosses && o.dtype == DType::f32) grad += static_cast<double>(o.output_bytes);
@@ -80,7 +79,7 @@ std::vector<int> cuts_of(const std::vector<Range>& ranges) {
 void for_all_cuts(int operators, int stages, const std::function<void(const std::vector<int>&)>& visit) {
   std::vector<int> cuts{0};
   const std::function<void()> extend = [&] {
-    if (static_cast<int>(cuts.size()) == stages) {
+    if (std::ssize(cuts) == stages) {
       cuts.push_back(operators);
       visit(cuts);
       cuts.pop_back();

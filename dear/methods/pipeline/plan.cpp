@@ -37,16 +37,16 @@ void check_stages(const Plan& plan, const StageCosts& costs) {
       throw ConfigError(
           fmt::format("stage {} is on device {}, but there are {}: give one of them", s, device, devices));
     if (operators.empty()) throw ConfigError(fmt::format("stage {} has no operator: give it one", s));
-    if (operators.begin != next || operators.end > static_cast<std::int64_t>(costs.dag().size()))
+    if (operators.begin != next || operators.end > std::ssize(costs.dag().operators()))
       throw ConfigError(fmt::format(
           "stage {} has operators {} to {}, but operator {} of {} comes next: give all in order, each once",
           s, operators.begin, operators.end - 1, next, costs.dag().size()));
     next = operators.end;
   }
-  if (next != static_cast<std::int64_t>(costs.dag().size()))
+  if (next != std::ssize(costs.dag().operators()))
     throw ConfigError(fmt::format("operator {} is in no stage: add it to the last",
                                   name_of_operator(costs.dag(), static_cast<OperatorId>(next))));
-  const std::size_t places = index_of(plan.places());
+  const std::size_t places = index_of(std::max(1, plan.places()));
   std::set<int> first;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const int device = plan.stages[s].device;

@@ -32,15 +32,14 @@ Stage read_stage(const JsonField& field, std::int64_t next, const StageCosts& co
   Stage stage{.device = read_device(field.member("device"), costs.cluster()), .operators = {next, next}};
   for (const JsonField& name : field.member("operators").elements()) {
     const std::string text = name.text();
-    if (stage.operators.end == static_cast<std::int64_t>(dag.size()) ||
-        text != dag[static_cast<OperatorId>(stage.operators.end)].name)
-      name.fail(fmt::format(
-          "operator '{}' stands where {}: list all operators in the model's order, each once",
-          printable(shortened(text, 100)),
-          stage.operators.end == static_cast<std::int64_t>(dag.size())
-              ? "all of the model have been listed"
-              : fmt::format("'{}' comes next", dag[static_cast<OperatorId>(stage.operators.end)].name)));
-    ++stage.operators.end;
+    const auto expected = static_cast<OperatorId>(stage.operators.end++);
+    const bool all_listed = expected == dag.size();
+    if (all_listed || text != dag[expected].name)
+      name.fail(
+          fmt::format("operator '{}' stands where {}: list all operators in the model's order, each once",
+                      printable(shortened(text, 100)),
+                      all_listed ? "all of the model have been listed"
+                                 : fmt::format("'{}' comes next", dag[expected].name)));
   }
   return stage;
 }

@@ -69,6 +69,18 @@ TEST(Plan, HasTheClosedFormOfFusionLlm) {
   EXPECT_DOUBLE_EQ(estimated_seconds(times), once + 3 * 44);
 }
 
+// Of stages alike and links that take no time it is what is played.
+TEST(Plan, HasAClosedFormThatIsExactForStagesAlike) {
+  const OperatorDag dag("m", chain_of(8, 1, 0));
+  const PairCluster cluster = alike_cluster(4, 1, 1);
+  const StageCosts costs(dag, cluster);
+  for (const ScheduleKind schedule : {ScheduleKind::gpipe, ScheduleKind::one_f_one_b}) {
+    const PipelineTimes times = times_of(make_plan(costs, {.schedule = schedule}), costs);
+    EXPECT_DOUBLE_EQ(estimated_seconds(times), 4 * 6 + 7 * 6);
+    EXPECT_DOUBLE_EQ(play(times).iteration_seconds, 4 * 6 + 7 * 6);
+  }
+}
+
 TEST(Plan, KnowsTheMemoryOfEachDevice) {
   const Small small;
   // Parameters three times; held micro-batches with what they keep and what came.
@@ -177,7 +189,7 @@ TEST(Plan, IsRefusedWithOneSentence) {
 std::string documented(const std::string& format) {
   const std::string page = os::read_file(dear::testing::source_file("docs/formats.md"));
   const std::size_t named = page.find("\"format\": \"" + format + "\"");
-  const std::size_t begin = page.rfind("{", named);
+  const std::size_t begin = page.rfind('{', named);
   return page.substr(begin, page.find("```", named) - begin);
 }
 

@@ -104,15 +104,24 @@ class Planner {
       if (!best || estimated(plan) < estimated(*best)) best = std::move(plan);
     };
     for (const double scale : scales) {
-      try {
-        consider(with(order, fence_partition(costs_, fenced, options_.tolerance, scale), "fences"));
-      } catch (const ConfigError&) {
-        // The share of a community may be too much for its memory where another cut is not.
-      }
+      if (std::optional<Plan> plan = with_fences(order, fenced, scale)) consider(std::move(*plan));
       const Range operators{0, static_cast<std::int64_t>(costs_.dag().size())};
       consider(with(order, best_partition(costs_, operators, in_a_row, scale), "dynamic programming"));
     }
     return checked(std::move(*best));
+  }
+
+  // None where the share of a community is too much for its memory, as another cut need not be.
+  [[nodiscard]] std::optional<Plan> with_fences(const std::vector<int>& order,
+                                                const std::vector<std::vector<Place>>& communities,
+                                                double scale) const {
+    std::vector<Range> ranges;
+    try {
+      ranges = fence_partition(costs_, communities, options_.tolerance, scale);
+    } catch (const ConfigError&) {
+      return std::nullopt;
+    }
+    return with(order, ranges, "fences");
   }
 
   [[nodiscard]] Plan fastest(const Communities& all) const {

@@ -33,7 +33,7 @@ PipelineTimes alike(ScheduleKind schedule, int places, int rounds, int micro_bat
       .shape = {
           .schedule = schedule, .places = places, .stages_of_place = rounds, .micro_batches = micro_batches}};
   if (plans_warm_up(schedule)) times.shape.warm_up = least_warm_up(places, micro_batches);
-  const auto stages = static_cast<std::size_t>(places * rounds);
+  const auto stages = static_cast<std::size_t>(times.shape.stages());
   times.stages.assign(stages, {.forward = whole.forward / rounds,
                                .input_gradient = whole.input_gradient / rounds,
                                .weight_gradient = whole.weight_gradient / rounds});
