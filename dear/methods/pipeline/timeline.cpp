@@ -240,20 +240,20 @@ std::vector<int> planned_warm_up(const PipelineTimes& times, const std::vector<i
   for (const StageSeconds& stage : times.stages) period = std::max(period, stage.all());
   for (const auto* transfers : {&times.activations, &times.gradients})
     for (const Transfer& transfer : *transfers) period = std::max(period, transfer.busy_seconds);
-  std::vector<int> warm_up = least_warm_up(shape.places, shape.micro_batches);
-  double round_trip = 0;
-  for (std::size_t stage = warm_up.size(); stage-- > 0;) {
-    round_trip += times.stages[stage].all();
-    if (stage + 1 < warm_up.size())
-      round_trip += times.activations[stage].seconds() + times.gradients[stage].seconds();
+  std::vector<int> warm_up(times.stages.size(), 1);
+  for (std::size_t stage = warm_up.size() - 1; stage-- > 0;) {
+    const double local =
+        times.stages[stage].all() + times.activations[stage].seconds() + times.gradients[stage].seconds();
     constexpr double kRounding = 1e-9;  // of sums that divide without rest
-    const double wanted = period > 0 ? std::ceil(round_trip / period - kRounding) : 1;
-    warm_up[stage] =
-        std::max(warm_up[stage], static_cast<int>(std::min<double>(wanted, shape.micro_batches)));
+    const double more = period > 0 ? std::max(1.0, std::ceil(local / period - kRounding)) : 1;
+    warm_up[stage] = static_cast<int>(std::min<double>(warm_up[stage + 1] + more, shape.micro_batches));
   }
   for (std::size_t stage = 0; stage < warm_up.size(); ++stage) {
     warm_up[stage] = std::max(1, std::min(warm_up[stage], most.at(stage)));
-    if (stage > 0) warm_up[stage] = std::min(warm_up[stage], warm_up[stage - 1]);
+    if (stage == 0) continue;
+    const int before = warm_up[stage - 1];
+    warm_up[stage] =
+        std::min(warm_up[stage], before == shape.micro_batches ? before : std::max(1, before - 1));
   }
   return warm_up;
 }

@@ -73,11 +73,12 @@ Played play(const PipelineTimes& times);
 Trace to_trace(const Lowered& lowered, const Played& played, const std::string& title,
                const std::string& network);
 
-// Planned depths of warm-up: the period of a pipeline in its steady state is the longest of what a place
+// Planned depths of warm-up. The period of a pipeline in its steady state is the longest of what a place
 // computes, what a link carries one way, and the round trip from a stage to the last and back divided by its
-// warm-up. So a stage gets round trip / period, rounded up, but no less than least_warm_up() has, and at most
-// `most` (by stage: what its memory holds) and what the stage in front has. For schedules without a warm-up
-// it is empty.
+// warm-up. So each stage gets as many more than the next as periods pass between the begin of a micro-batch
+// in it and the next stage, and back: at least 1, for stages with as many as each other move in lockstep. At
+// most all micro-batches, and `most` (by stage: what its memory holds). For schedules without a warm-up it is
+// empty.
 std::vector<int> planned_warm_up(const PipelineTimes& times, const std::vector<int>& most);
 
 }  // namespace dear::methods::pipeline

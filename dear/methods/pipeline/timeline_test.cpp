@@ -114,11 +114,11 @@ TEST(Links, HaveAPlannedDepth) {
         alike(k1f1b, 2, 1, 8, {1, 1, 1}, {.busy_seconds = busy, .latency_seconds = latency}), most);
   };
   EXPECT_THAT(planned(0, 0, plenty), ElementsAre(2, 1));
-  EXPECT_THAT(planned(1, 0, plenty), ElementsAre(3, 1));  // 8 / 3
-  EXPECT_THAT(planned(2, 0, plenty), ElementsAre(4, 1));  // 10 / 3
+  EXPECT_THAT(planned(1, 0, plenty), ElementsAre(3, 1));  // 5 / 3
+  EXPECT_THAT(planned(2, 0, plenty), ElementsAre(4, 1));  // 7 / 3
   EXPECT_THAT(planned(3, 0, plenty), ElementsAre(4, 1));
-  EXPECT_THAT(planned(6, 0, plenty), ElementsAre(3, 1));   // 18 / 6: the link bounds the period
-  EXPECT_THAT(planned(0, 6, plenty), ElementsAre(6, 1));   // 18 / 3: a latency keeps no link busy
+  EXPECT_THAT(planned(6, 0, plenty), ElementsAre(4, 1));   // 15 / 6: the link bounds the period
+  EXPECT_THAT(planned(0, 6, plenty), ElementsAre(6, 1));   // 15 / 3: a latency keeps no link busy
   EXPECT_THAT(planned(0, 60, plenty), ElementsAre(8, 1));  // all micro-batches
   EXPECT_THAT(planned(0, 6, {4, 8}), ElementsAre(4, 1));   // as memory lets it
   EXPECT_TRUE(planned_warm_up(alike(kGpipe, 2, 1, 8, {1, 1, 1}), plenty).empty());
@@ -128,6 +128,43 @@ TEST(Links, HaveAPlannedDepth) {
   EXPECT_DOUBLE_EQ(seconds_of(times), 27 + 12);
   times.shape.warm_up = {2, 1};
   EXPECT_GT(seconds_of(times), 60);
+}
+
+// For stages and links of any times it is never slower than without, and never less than the round trip
+// takes: w >= round trip / period, where memory and micro-batches let it.
+TEST(Links, ArePlannedSoThatNoPipelineIsSlower) {
+  std::mt19937 random(8);
+  std::uniform_real_distribution<double> draw(0, 1);
+  double planned_sum = 0, least_sum = 0;
+  for (int trial = 0; trial < 300; ++trial) {
+    const int places = 2 + trial % 5, m = 4 + trial % 13;
+    PipelineTimes times = alike(k1f1b, places, 1, m, {});
+    double period = 0, round_trip = 0;
+    for (std::size_t s = 0; s < times.stages.size(); ++s) {
+      times.stages[s] = {0.5 + draw(random), 0.5 + draw(random), 0.5 + draw(random)};
+      period = std::max(period, times.stages[s].all());
+      round_trip += times.stages[s].all();
+      if (s == 0) continue;
+      for (Transfer* transfer : {&times.activations[s - 1], &times.gradients[s - 1]}) {
+        *transfer = {draw(random) * (trial % 4), draw(random) * (trial % 3)};
+        period = std::max(period, transfer->busy_seconds);
+        round_trip += transfer->seconds();
+      }
+    }
+    const double least = seconds_of(times);
+    const std::vector<int> plenty(times.stages.size(), m);
+    times.shape.warm_up = planned_warm_up(times, plenty);
+    EXPECT_GE(times.shape.warm_up[0], std::min<double>(m, round_trip / period));
+    const double planned = seconds_of(times);
+    EXPECT_LE(planned, least * (1 + 1e-9));
+    planned_sum += planned;
+    least_sum += least;
+    // Less memory than it asks for: still an order that runs.
+    for (int& depth : times.shape.warm_up) depth = 1 + static_cast<int>(random() % 6);
+    times.shape.warm_up = planned_warm_up(times, times.shape.warm_up);
+    EXPECT_GT(seconds_of(times), 0);
+  }
+  EXPECT_LT(planned_sum, 0.95 * least_sum);
 }
 
 TEST(Orders, HoldAsManyForwardsAsIsKnown) {
