@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from . import _moe_order
+from . import _C, _moe_order
 from ._moe_routing import Arriving, Sending, gathered
 
 
@@ -53,11 +53,23 @@ class Exchange:
             begun = time.perf_counter()
             work = all_to_all(taken[:-1], rows, takes, sends, self._group)
             if self._at_once or measured is not None:
-                work.wait()
+                self._wait_for(work)
             if measured is not None:
                 measured.travels(time.perf_counter() - begun)
                 work = None
         self._under_way[key] = work, taken, rows
+
+    def _wait_for(self, work: Any) -> None:
+        try:
+            work.wait()
+        except RuntimeError as error:
+            if "dear" in dist.get_backend(self._group):  # which says who has died
+                raise
+            rank, reason = dist.get_rank(self._group), str(error).splitlines()[0]
+            raise _C.TransportError(
+                f"rank {rank}: an all-to-all of a mixture of experts failed, so another rank has left or died; the process "
+                f"group does not say which one (the backend dear does): {reason}"
+            ) from None
 
     def wait(self, key: str) -> Tensor:
         """What was taken, with the row of zeros."""
@@ -66,7 +78,7 @@ class Exchange:
         if measured is not None:
             measured.happens("wait")
         if work is not None and not self._at_once:
-            work.wait()
+            self._wait_for(work)
         return taken
 
 

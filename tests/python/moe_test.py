@@ -7,6 +7,7 @@ import datetime
 import faulthandler
 import io
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -388,11 +389,45 @@ class Refusals(Case):
         self.assertRefused("after a forward pass", lambda: layer().auxiliary_loss)
 
 
+def left_by_rank_2() -> int:
+    """Returns 0 where an all-to-all in which rank 2 dies, in a backward pass, names it."""
+    net = Net()
+    model, optimizer = dear.distribute(net, torch.optim.SGD(net.parameters(), lr=0.1), overlap="lancet", parts=2)
+    launch = _moe_nodes.Exchange.launch
+
+    def dies(exchange: Any, key: str, rows: Tensor, *, there: bool) -> None:
+        if key == "gradients of tokens" and dist.get_rank() == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        launch(exchange, key, rows, there=there)
+
+    with mock.patch.object(_moe_nodes.Exchange, "launch", dies):
+        try:
+            model(batch(dist.get_rank())).square().mean().backward()
+        except RuntimeError as error:
+            os._exit(0 if "rank 2 (pid" in str(error) and "died" in str(error) else 1)
+    os._exit(1)
+
+
+def run_ranks(**environment: str) -> list[int]:
+    """Returns how each rank ended."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    job = {"WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    ranks = [
+        subprocess.Popen([sys.executable, "-B", *sys.argv], env={**os.environ, **job, **environment, "RANK": str(rank)})
+        for rank in range(RANKS)
+    ]
+    return [rank.wait() for rank in ranks]
+
+
 def main() -> int:
     if "RANK" in os.environ:
         faulthandler.dump_traceback_later(200, exit=True)
         torch.set_num_threads(1)
         dist.init_process_group("cpu:dear", timeout=datetime.timedelta(seconds=60))
+        if "KILLED" in os.environ:
+            return left_by_rank_2()
         pairs = [dist.new_group([first, first + 1]) for first in (0, 2)]
         groups.pair, groups.gloo = pairs[dist.get_rank() // 2], dist.new_group(backend="gloo")
         result = unittest.main(exit=False, argv=sys.argv, failfast=True, verbosity=0).result
@@ -400,15 +435,13 @@ def main() -> int:
             os._exit(1)  # the others may be in a collective
         dist.destroy_process_group()
         return 0
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    job = {"WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen([sys.executable, "-B", *sys.argv], env={**os.environ, **job, "RANK": str(rank)})
-        for rank in range(RANKS)
-    ]
-    return max(abs(rank.wait()) for rank in ranks)
+    if any(run_ranks()):
+        return 1
+    ends = run_ranks(KILLED="1")
+    if ends != [0, 0, -signal.SIGKILL, 0]:
+        print(f"ranks ended with {ends}, and rank 2 was killed: the others must name it", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
