@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 import torch
 
-from . import _C, _checkpoint_file, _state
+from . import _C, _checkpoint_file, _moe_checkpoint, _state
 from ._distribute import DataParallel
 from ._sharded import Sharded
 
@@ -135,6 +135,8 @@ def restore(
     else:
         for ours, theirs in zip(_groups(model), groups):
             ours.update(theirs)
+    if model._experts:
+        _moe_checkpoint.scatter(model, saved or None)
     for name, state in extras.items():
         extra[name].load_state_dict(state)  # type: ignore[index]
     return position
@@ -143,20 +145,20 @@ def restore(
 Describe = Callable[[_checkpoint_file.Add, Any, Any, Any], bytes]
 
 
-def describing(model: DataParallel, position: Mapping[str, Any] | int, extra: Extra) -> Describe:
-    """What makes the pickle of a checkpoint at this position."""
-    model._experts.refuse(
-        "a checkpoint has what is alike on all",
-        "let each rank save its model.state_dict() and optimizer.state_dict(), or use whole_state_dict() of the layers",
-    )
+def describing(
+    model: DataParallel, position: Mapping[str, Any] | int, extra: Extra, *, sharded: bool = False
+) -> Describe:
+    """What makes the pickle of a checkpoint at this position. Every rank calls it."""
+    _moe_checkpoint.require_whole(model, sharded)
+    experts = _moe_checkpoint.gather(model)
     # Those whose state every rank has a part of: a KFAC.
     gathered = {name: one.state_dict() for name, one in (extra or {}).items() if getattr(one, "_on_every_rank", False)}
 
     def describe(add: _checkpoint_file.Add, outlines: Any, vectors: Any, ranks: Any) -> bytes:
         return _checkpoint_file.dumps(
             {
-                "model": model.module.state_dict(),
-                "optimizer": state_of_program(model) or _optimizer_state(model, outlines, vectors),
+                "model": {**model.module.state_dict(), **experts.model},
+                "optimizer": state_of_program(model) or _optimizer_state(model, outlines, vectors, experts.states),
                 "position": dict(position) if isinstance(position, Mapping) else {"step": position},
                 "extra": {
                     name: gathered[name] if name in gathered else value.state_dict()
@@ -206,9 +208,9 @@ def _held_by_optimizer(model: DataParallel) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in model._training.trained() if id(tensor) not in own}
 
 
-def _optimizer_state(model: DataParallel, outlines: Any, vectors: Any) -> dict[str, Any]:
+def _optimizer_state(model: DataParallel, outlines: Any, vectors: Any, of_experts: dict[int, Any]) -> dict[str, Any]:
     """As state_dict() of the optimiser has it, with the records in place of vectors."""
-    state = {}
+    state = dict(of_experts)
     for number, trained in enumerate(_numbered(model)):
         if trained is not None and outlines[trained] is not None:
             state[number] = {**_state.join_state(({}, outlines[trained][1])), **vectors[trained]}
@@ -286,11 +288,13 @@ def _shape(value: Any) -> str:
 
 def _require_same(model: DataParallel, saved: dict[str, Any], path: str) -> None:
     ours, theirs = model.module.state_dict(), saved["model"]
+    whole = _moe_checkpoint.shapes(model._experts)
     for name in [*ours, *theirs]:
-        mine, other = ours.get(name), theirs.get(name)
-        if _shape(mine) != _shape(other):
+        other = _shape(theirs.get(name))
+        mine = f"of shape {list(whole[name])}" if name in whole else _shape(ours.get(name))
+        if mine != other:
             raise _C.ConfigError(
-                f"'{path}' is a checkpoint of another model: '{name}' is {_shape(other)} there, and {_shape(mine)} here; "
+                f"'{path}' is a checkpoint of another model: '{name}' is {other} there, and {mine} here; "
                 f"make the model that was saved"
             )
     optimizer = saved.get("dear", {}).get("optimizer", _class_of(model))

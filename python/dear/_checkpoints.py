@@ -72,7 +72,7 @@ class Checkpoints:
         self.wait()
         step = position["step"] if isinstance(position, Mapping) else position
         path = self._folder.path_of(step, self._sharded)
-        describe = describing(self._model, position, self._extra)
+        describe = describing(self._model, position, self._extra, sharded=self._sharded)
         if self._sharded:
             from_rank_0(self._group, lambda: _make_folder(path))
             unwritten, file = self._model._training.copy_shard(self._random, describe)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import shutil
+import tempfile
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -156,8 +158,6 @@ class Training(Case):
             optimizer.step()
             results.append([value.clone() for value in model.state_dict().values()])
         self.assertSameBits(results[0], results[1])
-        with self.assertRaisesRegex(dear.ConfigError, "whole_state_dict"):
-            dear.save("never.pt", model, 2)
         with self.assertRaisesRegex(dear.ConfigError, "equally many batches"):
             model.join().__enter__()
         model.close()
@@ -165,6 +165,47 @@ class Training(Case):
         of_pair = layer(groups.pair, DOUBLE)
         of_pair.load_state_dict(whole)
         self.assertTrue(torch.equal(of_pair.inputs, oracle.own_part(whole["inputs"], of_pair.rank, 2)))
+
+    def test_a_checkpoint_goes_on_and_on_other_ranks(self) -> None:
+        def adam(parameters: Any) -> Any:
+            return torch.optim.Adam(parameters, lr=0.01)
+
+        folder = [tempfile.mkdtemp()] if self.rank == 0 else [None]
+        dist.broadcast_object_list(folder)
+        path = f"{folder[0]}/last.pt"
+        model, optimizer = self.trained(None, adam, steps=2)
+        dear.save(path, model, 2)
+        whole = [one.whole_state_dict() for one in model.mixtures]
+        results = []
+        for _ in range(2):
+            self.loss(model, 9).backward()
+            optimizer.step()
+            results.append([value.clone() for value in model.state_dict().values()])
+            self.assertEqual(dear.load(path, model), {"step": 2})
+        self.assertSameBits(results[1], results[0])
+        with self.assertRaisesRegex(dear.ConfigError, "give Checkpoints.. sharded=False"):
+            dear.Checkpoints(f"{folder[0]}/shards", model, sharded=True).save(2)
+        model.close()
+
+        alone = torch.load(path, weights_only=True)
+        names = [name for name, _ in model.module.named_parameters()]
+        number = names.index("mixtures.1.outputs")
+        for key, value in whole[1].items():
+            self.assertTrue(torch.equal(alone["model"][f"mixtures.1.{key}"], value))
+        model, optimizer = self.trained(groups.pair, adam, steps=1)
+        dear.load(path, model, say=lambda _: None)
+        for one, expected in zip(model.mixtures, whole):
+            self.assertSameBits(list(one.whole_state_dict().values()), list(expected.values()))
+        state = optimizer.state_dict()["state"][number]
+        saved = alone["optimizer"]["state"][number]
+        self.assertEqual(float(state["step"]), 2)
+        self.assertTrue(torch.equal(state["exp_avg"], oracle.own_part(saved["exp_avg"], self.rank % 2, 2)))
+        self.loss(model, 9).backward()
+        optimizer.step()
+        model.close()
+        dist.barrier()
+        if self.rank == 0:
+            shutil.rmtree(folder[0])
 
     def test_weight_gradients_go_where_they_were_planned(self) -> None:
         # Of two that could go under the longer all-to-all the nearer one in time does. Between its launch and its wait
