@@ -94,15 +94,24 @@ class Source : public Optimizer {
   }
   // It makes no call into Python: a rank that trains alone waits for it.
   [[nodiscard]] bool holds(const std::vector<std::vector<const c10::TensorImpl*>>& by_group) const override {
-    const auto same = [](const py::handle& tensor, const c10::TensorImpl* other) {
+    const auto is = [](const py::handle& tensor, const c10::TensorImpl* other) {
       return THPVariable_Check(tensor.ptr()) &&
              THPVariable_Unpack(tensor.ptr()).unsafeGetTensorImpl() == other;
     };
-    const auto alike = [&](const py::handle& group, const auto& others) {
-      const py::list tensors = group["params"];
-      return std::equal(tensors.begin(), tensors.end(), others.begin(), others.end(), same);
-    };
     return source_.under_lock([&](const py::object& source) {
+      const py::frozenset apart = source.attr("apart");
+      const auto is_apart = [&](const py::handle& tensor) {
+        return !apart.empty() &&
+               apart.contains(py::reinterpret_steal<py::int_>(PyLong_FromVoidPtr(tensor.ptr())));
+      };
+      const auto alike = [&](const py::handle& group, const auto& others) {
+        auto other = others.begin();
+        for (const py::handle tensor : py::list(group["params"])) {
+          if (is_apart(tensor)) continue;
+          if (other == others.end() || !is(tensor, *other++)) return false;
+        }
+        return other == others.end();
+      };
       const py::list groups = source.attr("original").attr("param_groups");
       return std::equal(groups.begin(), groups.end(), by_group.begin(), by_group.end(), alike);
     });
