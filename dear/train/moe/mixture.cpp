@@ -101,8 +101,12 @@ std::unique_ptr<train::moe::MixturePass> MixtureImpl::begin(std::int64_t samples
 }
 
 torch::Tensor MixtureImpl::forward(const torch::Tensor& x) {
-  const bool fits = x.dim() >= 2 && x.size(-1) == options_.width && x.size(0) > 0;
-  const auto pass = begin(fits ? x.size(0) : 0, fits ? x[0].numel() / options_.width : 1, options_.parts);
+  if (x.dim() < 2 || x.size(-1) != options_.width || x.numel() == 0)
+    return ranks_->or_abort([&]() -> torch::Tensor {
+      throw ConfigError(fmt::format("a mixture of width {} takes (batch, ..., {}), and this is [{}]",
+                                    options_.width, options_.width, fmt::join(x.sizes(), ", ")));
+    });
+  const auto pass = begin(x.size(0), x[0].numel() / options_.width, options_.parts);
   const std::vector<torch::Tensor> parts = x.split(x.size(0) / options_.parts);
   std::vector<torch::Tensor> results;
   for (int part = 0; part < options_.parts; ++part) pass->send(part, parts[static_cast<std::size_t>(part)]);

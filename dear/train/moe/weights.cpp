@@ -21,8 +21,8 @@ constexpr const char* kLeft = "left";
 constexpr const char* kPart = "part";
 
 struct TokenNode : Function<TokenNode> {
-  static Tensor forward(AutogradContext* ctx, const std::vector<Tensor>& weights,
-                        const c10::intrusive_ptr<Left>& left) {
+  // Autograd sees the tensors of a TensorList, and not those of a vector.
+  static Tensor forward(AutogradContext* ctx, at::TensorList weights, const c10::intrusive_ptr<Left>& left) {
     ctx->saved_data[kLeft] = held(left);
     return weights.front().new_zeros({1});
   }
@@ -127,7 +127,7 @@ SharedWeights::SharedWeights(const std::vector<Tensor>& weights, When when, Comp
     : left_(c10::make_intrusive<Left>()) {
   reserve_numbers();
   left_->compute_ = std::move(compute);
-  token_ = TokenNode::apply(weights, left_);
+  token_ = TokenNode::apply(at::TensorList(weights), left_);
   when == When::late ? compute_late(token_) : compute_at_once(token_);
   for (const Tensor& weight : weights) detached_.push_back(weight.detach());
 }
