@@ -76,6 +76,7 @@ class BlockPass {
   [[nodiscard]] torch::Tensor normed(int part, const torch::Tensor& attended) const {
     return mlp_norm_(part, attended);
   }
+  [[nodiscard]] bool has_perceptron() const { return !mlp_.empty(); }
   [[nodiscard]] torch::Tensor perceptron(int part, const torch::Tensor& normed) const {
     return mlp_[1](part, torch::gelu(mlp_[0](part, normed)));
   }
@@ -114,28 +115,37 @@ torch::Tensor MoeGptImpl::forward(const torch::Tensor& characters) {
   // Without Lancet's cut the stack works on the whole batch, and a mixture cuts it for itself.
   const int parts = lancet ? options_.mixture.parts : 1;
   std::vector<torch::Tensor> x = parts == 1 ? std::vector{embedded} : embedded.split(samples / parts);
-  std::unique_ptr<MixturePass> mixture;  // whose results the next block takes, part by part
+  std::unique_ptr<MixturePass> mixture;  // whose results the next blocks take, part by part
   const auto received = [&](int part) -> torch::Tensor& {
     torch::Tensor& one = x[static_cast<std::size_t>(part)];
     if (mixture) one = one + mixture->receive(part);
     return one;
   };
+  // A part goes through all blocks up to the next mixture's tokens before another one does: as much as there
+  // is goes under the results of the other and under its own tokens.
+  std::vector<BlockPass> passes;  // since the last mixture
   for (const auto& module : *blocks_) {
     auto& block = *module->as<MoeBlockImpl>();
-    const BlockPass pass(block, options_.gpt, when, future);
+    passes.emplace_back(block, options_.gpt, when, future);
     Mixture& experts = BlockPass::mixture_of(block);
+    if (!experts && module != *(blocks_->end() - 1)) continue;
     std::unique_ptr<MixturePass> next;
     if (experts && lancet) next = experts->begin(samples, time, parts);
     for (int part = 0; part < parts; ++part) {
       torch::Tensor& one = received(part);
-      one = pass.attended(part, one);
-      const torch::Tensor normed = pass.normed(part, one);
-      if (next) {
-        next->send(part, normed);
-      } else {
-        one = one + (experts ? experts->forward(normed) : pass.perceptron(part, normed));
+      for (const BlockPass& pass : passes) {
+        one = pass.attended(part, one);
+        const torch::Tensor normed = pass.normed(part, one);
+        if (pass.has_perceptron()) {
+          one = one + pass.perceptron(part, normed);
+        } else if (next) {
+          next->send(part, normed);
+        } else {
+          one = one + experts->forward(normed);
+        }
       }
     }
+    passes.clear();
     mixture = std::move(next);
     for (int part = 0; mixture && part < parts; ++part) mixture->compute(part);
   }

@@ -23,10 +23,10 @@ struct MoeGptOptions {
 };
 
 // A Gpt whose perceptrons are partly mixtures of experts, four times as wide within. With
-// ExpertOverlap::lancet the forward pass is cut through the whole stack of blocks: while the tokens of one
-// part travel, attention, gates and perceptrons work on another, and the next block waits for the results of
-// a part only where it works on that part. All weight gradients are nodes of their own, which the all-to-alls
-// of the backward pass go under. Neither overlap nor parts change a bit of outputs and gradients.
+// ExpertOverlap::lancet the forward pass is cut through the whole stack of blocks: while tokens and results
+// of one part travel, attention, perceptrons and gates work on another, and the next block waits for the
+// results of a part only where it works on that part. All weight gradients are nodes of their own, which the
+// all-to-alls of the backward pass go under. Neither overlap nor parts change a bit of outputs and gradients.
 class MoeGptImpl : public torch::nn::Module {
  public:
   MoeGptImpl(const MoeGptOptions& options, std::shared_ptr<ExpertGroup> ranks);

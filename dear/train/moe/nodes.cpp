@@ -34,6 +34,7 @@ struct Fork : Function<Fork> {
 
 struct SendTokens : Function<SendTokens> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const ExchangeOfPart& exchange) {
+    note("launch");
     ctx->saved_data[kExchange] = held(exchange);
     exchange->launch_to_experts("tokens", x);
     return x.new_zeros({1});
@@ -48,6 +49,7 @@ struct SendTokens : Function<SendTokens> {
 
 struct TakeTokens : Function<TakeTokens> {
   static Tensor forward(AutogradContext* ctx, const Tensor& /*token*/, const ExchangeOfPart& exchange) {
+    note("wait");
     ctx->saved_data[kExchange] = held(exchange);
     return exchange->take_at_experts();
   }
@@ -60,6 +62,7 @@ struct TakeTokens : Function<TakeTokens> {
 
 struct SendBack : Function<SendBack> {
   static Tensor forward(AutogradContext* ctx, const Tensor& made, const ExchangeOfPart& exchange) {
+    note("launch");
     ctx->saved_data[kExchange] = held(exchange);
     exchange->launch_back("results", made);
     return made.new_zeros({1});
@@ -73,6 +76,7 @@ struct SendBack : Function<SendBack> {
 struct TakeBack : Function<TakeBack> {
   static Tensor forward(AutogradContext* ctx, const Tensor& /*token*/, const Tensor& weights,
                         const ExchangeOfPart& exchange) {
+    note("wait");
     ctx->saved_data[kExchange] = held(exchange);
     const Tensor taken = exchange->take_back();
     ctx->save_for_backward({taken, weights});

@@ -26,8 +26,8 @@ void wait_late(const torch::Tensor& result);
 void compute_late(const torch::Tensor& token);
 void compute_at_once(const torch::Tensor& token);
 
-// While it lives, `entries` has what nodes of backward passes on this thread do, in order: "launch", "wait"
-// and "weight". One at a time on a thread.
+// While it lives, `entries` has what nodes do in passes on this thread, in order: "launch" and "wait" of
+// all-to-alls, and "weight" in backward passes. One at a time on a thread.
 class OrderLog {
  public:
   OrderLog();
