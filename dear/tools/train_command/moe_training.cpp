@@ -17,13 +17,6 @@ std::shared_ptr<ExpertGroup> expert_group(const Group& group, bool record) {
   return ranks;
 }
 
-std::vector<torch::Tensor> experts_of(const torch::nn::Module& model) {
-  std::vector<torch::Tensor> experts;
-  for (const MixtureImpl* mixture : mixtures_of(model))
-    for (const torch::Tensor& expert : mixture->expert_parameters()) experts.push_back(expert);
-  return experts;
-}
-
 }  // namespace
 
 MoeGptOptions moe_gpt_options(const MoeJob& job, const GptOptions& gpt) {
@@ -41,13 +34,7 @@ MoeTraining::MoeTraining(const TrainSettings& settings, const GptOptions& gpt, c
     : job_(settings.moe.value()),
       ranks_(expert_group(group, record)),
       model_(moe_gpt_options(job_, gpt), ranks_),
-      optimizer_(make_optimizer(settings.optimizer, experts_of(*model_), settings.learning_rate)) {}
-
-std::vector<torch::Tensor> MoeTraining::dense_parameters() const {
-  std::vector<torch::Tensor> parameters;
-  for (const Model::Named& one : dense().parameters) parameters.push_back(one.tensor);
-  return parameters;
-}
+      optimizer_(make_optimizer(settings.optimizer, expert_parameters_of(*model_), settings.learning_rate)) {}
 
 torch::Tensor MoeTraining::with_balance(const torch::Tensor& loss) const {
   return job_.balance_weight > 0 ? loss + job_.balance_weight * model_->balance_loss() : loss;

@@ -28,7 +28,7 @@ class MoeTraining {
 
   [[nodiscard]] MoeGpt& model() { return model_; }
   [[nodiscard]] Model dense() const { return dense_model_of(*model_); }
-  [[nodiscard]] std::vector<torch::Tensor> dense_parameters() const;
+  [[nodiscard]] std::vector<torch::Tensor> dense_parameters() const { return dense_parameters_of(*model_); }
   // The loss for a backward pass: `loss` and the weighted balance loss of the last forward pass.
   [[nodiscard]] torch::Tensor with_balance(const torch::Tensor& loss) const;
   void step();  // after that of the DataParallel

@@ -133,10 +133,22 @@ std::vector<const MixtureImpl*> mixtures_of(const torch::nn::Module& model) {
 
 Model dense_model_of(const torch::nn::Module& model) {
   Model dense = live_model_of(model);
-  for (const MixtureImpl* mixture : mixtures_of(model))
-    for (const torch::Tensor& expert : mixture->expert_parameters())
-      std::erase_if(dense.parameters, [&](const Model::Named& one) { return one.tensor.is_same(expert); });
+  for (const torch::Tensor& expert : expert_parameters_of(model))
+    std::erase_if(dense.parameters, [&](const Model::Named& one) { return one.tensor.is_same(expert); });
   return dense;
+}
+
+std::vector<torch::Tensor> dense_parameters_of(const torch::nn::Module& model) {
+  std::vector<torch::Tensor> parameters;
+  for (const Model::Named& one : dense_model_of(model).parameters) parameters.push_back(one.tensor);
+  return parameters;
+}
+
+std::vector<torch::Tensor> expert_parameters_of(const torch::nn::Module& model) {
+  std::vector<torch::Tensor> experts;
+  for (const MixtureImpl* mixture : mixtures_of(model))
+    for (const torch::Tensor& expert : mixture->expert_parameters()) experts.push_back(expert);
+  return experts;
 }
 
 Model whole_model_of(const torch::nn::Module& model) {

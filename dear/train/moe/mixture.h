@@ -103,6 +103,10 @@ TORCH_MODULE(Mixture);
 [[nodiscard]] std::vector<const MixtureImpl*> mixtures_of(const torch::nn::Module& model);
 // The model without the experts: what a DataParallel trains. The module must live as long as the result.
 [[nodiscard]] Model dense_model_of(const torch::nn::Module& model);
+// Their tensors, for the optimiser that the DataParallel is given; and those of the experts, for one of the
+// same class, which each rank steps after it.
+[[nodiscard]] std::vector<torch::Tensor> dense_parameters_of(const torch::nn::Module& model);
+[[nodiscard]] std::vector<torch::Tensor> expert_parameters_of(const torch::nn::Module& model);
 // The model with the experts of all ranks in place of this rank's, copied: one process would have it. Every
 // rank calls it.
 [[nodiscard]] Model whole_model_of(const torch::nn::Module& model);
