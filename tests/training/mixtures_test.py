@@ -2,6 +2,7 @@
 
 import os
 import signal
+import uuid
 
 from dear_processes import POLICIES, Case, main
 
@@ -57,6 +58,20 @@ class Mixtures(Case):
             ended = self.end(job)
             self.assertEqual(ended.returncode, 128 + signal.SIGKILL, ended)
             self.assertIn("dear train: rank 1 was killed by signal 9", ended.stderr)
+
+    def test_a_killed_worker_is_named_by_all_others_where_nobody_started_them(self):
+        job = uuid.uuid4().hex
+        environments = [{"RANK": rank, "WORLD_SIZE": 3, "DEAR_RENDEZVOUS": job} for rank in range(3)]
+        endless = ["--experts", 3, "--steps", 1000000, "--overlap", "lancet", "--parts", 2, "--timeout", "3600s"]
+        ranks = [self.train(*MOE, *endless, environment=environment) for environment in environments]
+        ranks[0].read_until("step 10 of")
+        ranks[1].process.send_signal(signal.SIGKILL)
+        for rank in (0, 2):
+            ended = self.end(ranks[rank])
+            self.assertEqual((ended.returncode, ended.stderr.count("\n")), (1, 1), ended)
+            self.assertRegex(ended.stderr, "died|ended|left")
+            self.assert_names(1, ended.stderr.removeprefix(f"dear train: rank {rank}: "))
+        self.end(ranks[1])
 
 
 if __name__ == "__main__":
