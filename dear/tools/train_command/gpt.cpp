@@ -67,9 +67,10 @@ torch::Tensor attend(const torch::Tensor& query_key_value, std::int64_t heads, c
   const std::int64_t batch = query_key_value.size(0);
   const std::int64_t time = query_key_value.size(1);
   const std::int64_t width = query_key_value.size(2) / 3;
+  const std::int64_t width_of_head = width / heads;
   const torch::Tensor split =
-      query_key_value.view({batch, time, 3, heads, width / heads}).permute({2, 0, 3, 1, 4});
-  const double scale = 1.0 / std::sqrt(static_cast<double>(width / heads));
+      query_key_value.view({batch, time, 3, heads, width_of_head}).permute({2, 0, 3, 1, 4});
+  const double scale = 1.0 / std::sqrt(static_cast<double>(width_of_head));
   const torch::Tensor scores = torch::matmul(split[0] * scale, split[1].transpose(-2, -1));
   const torch::Tensor weights =
       torch::softmax(scores.masked_fill(future, -std::numeric_limits<float>::infinity()), -1);

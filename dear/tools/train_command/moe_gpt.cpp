@@ -57,9 +57,9 @@ TORCH_MODULE(MoeBlock);
 // One forward pass of a block, part by part.
 class BlockPass {
  public:
-  BlockPass(MoeBlockImpl& block, const GptOptions& gpt, When when, const torch::Tensor& future)
+  BlockPass(MoeBlockImpl& block, const GptOptions& gpt, When when, torch::Tensor future)
       : heads_(gpt.heads),
-        future_(future),
+        future_(std::move(future)),
         attention_norm_(in_parts(block.attention_norm_, when)),
         query_key_value_(in_parts(block.query_key_value_, when)),
         attention_output_(in_parts(block.attention_output_, when)),

@@ -64,8 +64,8 @@ torch::Tensor gathered(const Group& group, const torch::Tensor& mine) {
 ExpertOverlap find_expert_overlap(const std::string& name) {
   return static_cast<ExpertOverlap>(find(methods::moe::live_overlaps(), name, "overlap"));
 }
-MixtureImpl::MixtureImpl(const MixtureOptions& options, std::shared_ptr<ExpertGroup> ranks)
-    : torch::nn::Module("Mixture"), options_(options), ranks_(std::move(ranks)) {
+MixtureImpl::MixtureImpl(MixtureOptions options, std::shared_ptr<ExpertGroup> ranks)
+    : torch::nn::Module("Mixture"), options_(std::move(options)), ranks_(std::move(ranks)) {
   check(options_, ranks_->size());
   agree(ranks_->group(), "mixture of experts", text_of(options_));
   const std::int64_t here = options_.experts / ranks_->size();

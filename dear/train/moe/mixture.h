@@ -66,7 +66,7 @@ struct MixtureStatistics {
 class MixtureImpl : public torch::nn::Module {
  public:
   // ConfigError for options that cannot be, MismatchError on every rank where they differ.
-  MixtureImpl(const MixtureOptions& options, std::shared_ptr<ExpertGroup> ranks);
+  MixtureImpl(MixtureOptions options, std::shared_ptr<ExpertGroup> ranks);
 
   // [batch, ..., width] -> likewise. ConfigError for another shape or type, fewer tokens than experts, a
   // batch that `parts` does not divide, and a gate that gave no finite numbers; it ends the group, for other

@@ -21,7 +21,7 @@ When when_of(const MixtureImpl& mixture) {
 
 // The experts with the largest probabilities, [tokens, choices]; of equal ones the first.
 Tensor choices_of(const Tensor& probabilities, int choices) {
-  const Tensor first = probabilities.argmax(1, true);
+  Tensor first = probabilities.argmax(1, true);
   if (choices == 1) return first;
   return torch::cat({first, probabilities.scatter(1, first, -1.0).argmax(1, true)}, 1);
 }
