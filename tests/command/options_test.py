@@ -74,6 +74,8 @@ BESIDE = {
     "--keep": ["--save", "saved"],
     "--chunks": ["--grid", "1x2"],
     "--interfaces": ["--grid", "1x2"],
+    **{name: ["--model", "moe-gpt", "--experts", "2"] for name in ("--capacity-factor", "--mixture-every", "--parts")},
+    "--experts": ["--model", "moe-gpt"],
 }
 FREE = {"--name"}  # any text will do
 HUGE = "9" * 400

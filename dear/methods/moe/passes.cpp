@@ -41,6 +41,11 @@ const std::vector<Passes>& all_passes() {
   return kTable;
 }
 
+const std::vector<std::string>& live_overlaps() {
+  static const std::vector<std::string> kNames{"none", "experts", "lancet"};
+  return kNames;
+}
+
 const Passes& find_passes(std::string_view name) {
   std::vector<std::string_view> names;
   for (const Passes& passes : all_passes()) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -24,6 +25,9 @@ inline constexpr int kExpertParts[] = {1, 2, 4, 8};
 // "lancet". The last three place dense collectives.
 const std::vector<Passes>& all_passes();
 const Passes& find_passes(std::string_view name);  // ConfigError that lists them
+
+// Names of what a live training hides all-to-alls under: "none", "experts", "lancet".
+const std::vector<std::string>& live_overlaps();
 
 struct PassOptions {
   WeightGradientOptions weight_gradients{};

@@ -33,6 +33,11 @@ void check_capacity(std::int64_t capacity) {
 
 }  // namespace
 
+const std::vector<std::string>& gates() {
+  static const std::vector<std::string> kNames{"switch", "top2", "batch-prioritized"};
+  return kNames;
+}
+
 std::int64_t capacity_of(double factor, std::int64_t tokens, std::int64_t experts) {
   if (experts < 1 || tokens < experts)
     throw ConfigError(fmt::format(

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 // These functions say which token goes to which expert, and where in its buffer: the arithmetic of gates, of
@@ -10,6 +11,9 @@
 // Lancet, arXiv 2404.19429, section 4.1), so that all parts together keep and drop exactly what the batch
 // does.
 namespace dear::methods::moe {
+
+// Names of gates: "switch", "top2", "batch-prioritized".
+const std::vector<std::string>& gates();
 
 // int(factor * ceil(tokens / experts)): places of an expert for the tokens of one rank's whole batch.
 // ConfigError for fewer tokens than experts, a factor that is not positive, and for no place at all.

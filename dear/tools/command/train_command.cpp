@@ -56,12 +56,13 @@ std::string optimizer_of(const TrainSettings& settings) {
 std::string heading(const TrainSettings& settings, const train_command::Corpus& corpus) {
   return fmt::format(
       "training a GPT of {} parameters ({} layer{}, width {}, context {}) on {} characters of {} kinds\n"
-      "{} worker{}, {} thread{} for each, {} characters in a step, optimiser {}, fusion {}{}{}\n",
+      "{} worker{}, {} thread{} for each, {} characters in a step, optimiser {}, fusion {}{}{}{}\n",
       with_separators(train_command::training_module().parameter_count(settings, corpus)),
       settings.job.layers, settings.job.layers == 1 ? "" : "s", settings.job.width, settings.job.context,
       with_separators(static_cast<std::int64_t>(corpus.text.size())), corpus.vocabulary.size(),
       settings.workers, settings.workers == 1 ? "" : "s", settings.threads, settings.threads == 1 ? "" : "s",
       with_separators(settings.characters_per_step()), optimizer_of(settings), settings.buckets.text(),
+      settings.moe ? ", " + settings.moe->text() : "",
       settings.job.one_copy ? ", one copy of the parameters" : "",
       settings.compressions.front() && !settings.compares_compressions
           ? fmt::format(", gradients travel as {}", train_command::text_of(settings.compressions.front()))
@@ -82,7 +83,7 @@ std::string common_settings(const TrainSettings& settings, const train_command::
       "layers {}, width "
       "{}, heads {}, context {}, "
       "seed {}, "
-      "optimiser {}, lr {}, data {}, trace {}, profile {}, metrics {}, saved {} in {}, resumed {}",
+      "optimiser {}, lr {}, data {}, trace {}, profile {}, metrics {}, saved {} in {}, resumed {}, model {}",
       fmt::join(settings.policies, " "), settings.compare, gradients_of(settings), settings.buckets.text(),
       settings.network ? settings.network->name : "real",
       settings.job.backend.empty() ? "chosen" : settings.job.backend, settings.job.reproducible,
@@ -90,7 +91,7 @@ std::string common_settings(const TrainSettings& settings, const train_command::
       settings.job.heads, settings.job.context, settings.job.seed, optimizer_of(settings),
       settings.learning_rate, Digest().add(corpus.text).hex(), !settings.trace.empty(),
       !settings.profile.empty(), !settings.metrics.empty(), settings.saving.every, settings.saving.directory,
-      settings.saving.resume);
+      settings.saving.resume, settings.moe ? settings.moe->text() : kGpt);
 }
 
 Modelled modelled_in(const train_command::TrainResult& run) {
@@ -155,6 +156,10 @@ void report(const TrainSettings& settings, const train_command::Trained& trained
   say("\n" + (settings.compares_compressions ? table_of_compressions(runs, *trained.comparison)
               : trained.comparison           ? to_text(runs, *trained.comparison)
                                              : to_text(runs.front())));
+  for (const train_command::TrainResult& run : runs)
+    if (run.moe)
+      say((runs.size() == 1 ? "" : fmt::format("policy {}: ", run.policy)) +
+          train_command::text_of(*run.moe));
   for (const train_command::TrainResult& run : runs)
     if (const std::string text = train_command::text_of(run.kfac); !text.empty())
       say(runs.size() == 1 ? text + "\n" : fmt::format("policy {}: {}\n", run.policy, text));
@@ -268,6 +273,7 @@ void add_job_options(CLI::App& command, TrainOptions& options) {
       "--optimizer", options.optimizer, "NAME",
       names_in(train_command::optimizers()) + ", kfac; sgd has momentum 0.9, and kfac is K-FAC before it");
   options.kfac.add_to(command);
+  options.moe.add_to(command);
   add("--threads", options.threads, "N",
       "Of each worker (default: OMP_NUM_THREADS, else the cores shared among the workers)");
   command.add_flag(kBindOption, options.bind,

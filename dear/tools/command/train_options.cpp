@@ -196,6 +196,23 @@ void choose_optimizer(const TrainOptions& options, TrainSettings& settings) {
         "update");
 }
 
+// Refuses what cannot work with experts that lie on one worker each.
+void choose_mixtures(const TrainOptions& options, TrainSettings& settings) {
+  settings.moe = check(options.moe, options.job, settings.workers);
+  if (!settings.moe) return;
+  const auto refuse = [](const std::string& option, const char* why) {
+    throw ConfigError(fmt::format("--model moe-gpt and {} exclude each other: {}", option, why));
+  };
+  if (settings.kfac) refuse("--optimizer kfac", "K-FAC does not see layers whose weight gradients are late");
+  if (settings.optimizer == "lamb" || settings.optimizer == "lars")
+    refuse("--optimizer " + settings.optimizer,
+           "it takes norms of whole tensors, and those of experts lie on several workers");
+  if (options.save) refuse("--save", "a checkpoint has what all workers have alike, and experts are not");
+  if (options.sample.value_or(0) > 0)
+    refuse("--sample", "one worker alone has not all experts to continue a text with");
+  if (options.profile) refuse("--profile", "a workload has no all-to-alls");
+}
+
 std::set<std::string> trace_files(const TrainSettings& settings) {
   std::set<std::string> files;
   for (const std::string& policy : settings.policies) files.insert(settings.trace_of(policy));
@@ -261,6 +278,7 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
                     options.job.heads, options.job.width));
   }
   choose_optimizer(options, settings);
+  choose_mixtures(options, settings);
   if (!std::isfinite(settings.learning_rate) || settings.learning_rate < 0) {
     throw ConfigError(
         fmt::format("--lr is {}, but must be a finite number, at least 0", settings.learning_rate));
@@ -274,7 +292,7 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
   refuse_bind_under_launcher(options.bind, environment);
   settings.bind = options.bind;
   settings.timeout_seconds = checked_timeout(options.timeout, "120s");
-  settings.sample = options.sample.value_or(settings.compare ? 200 : 0);
+  settings.sample = options.sample.value_or(settings.compare && !settings.moe ? 200 : 0);
   check_range("--sample", settings.sample, 0, kMostOfAny);
   settings.trace = checked_output_path("--trace", options.trace);
   for (const std::string& path : trace_files(settings))

@@ -6,6 +6,7 @@
 
 #include "dear/comm/backends/environment.h"
 #include "dear/tools/command/kfac_options.h"
+#include "dear/tools/command/train_moe_options.h"
 #include "dear/tools/options/grid_options.h"
 #include "dear/tools/train_command/train_settings.h"
 
@@ -30,6 +31,7 @@ struct TrainOptions {
   GridOptions grid{};
   std::string optimizer = "adamw";
   KfacTrainOptions kfac{};                // with --optimizer kfac
+  MoeTrainOptions moe{};                  // the model, and its mixtures of experts
   std::optional<double> learning_rate{};  // by optimiser, see train_command::optimizers()
   std::optional<std::int64_t> threads{};  // per worker; those of the host
   bool bind = false;
@@ -38,7 +40,7 @@ struct TrainOptions {
   std::optional<std::string> profile{};
   std::optional<std::string> metrics{};
   std::string timeout = "120s";
-  std::optional<std::int64_t> sample{};  // 200 with --compare, else 0
+  std::optional<std::int64_t> sample{};  // 200 with --compare and --model gpt, else 0
   std::optional<std::string> save{};     // a folder
   std::optional<std::int64_t> every{};   // 100
   std::optional<std::int64_t> keep{};    // 2

@@ -185,6 +185,26 @@ TEST(TrainOptions, KfacHasOptionsOfItsOwn) {
   EXPECT_FALSE(check_alone({}).kfac.has_value());
 }
 
+TEST(TrainOptions, MixturesOfExpertsHaveOptionsOfTheirOwn) {
+  const TrainSettings settings = check_alone({.job = {.batch = 8, .layers = 4},
+                                              .workers = 2,
+                                              .compare = "serial,dear",
+                                              .moe = {.model = "moe-gpt",
+                                                      .experts = 4,
+                                                      .gate = "top2",
+                                                      .overlap = "lancet",
+                                                      .capacity_factor = 0.5,
+                                                      .parts = 4,
+                                                      .every = 4}});
+  ASSERT_TRUE(settings.moe.has_value());
+  EXPECT_EQ(
+      settings.moe->text(),
+      "a mixture of 4 experts in each 4 blocks, gate top2, capacity factor 0.5, overlap lancet, 4 parts");
+  EXPECT_EQ(settings.sample, 0);  // which one worker could not make
+  EXPECT_EQ(check_alone({.job = {.layers = 1}, .moe = {.model = "moe-gpt", .experts = 2}}).moe->every, 1);
+  EXPECT_FALSE(check_alone({.moe = {.model = "gpt"}}).moe.has_value());
+}
+
 TEST(TrainOptions, EveryOptimizerOfTheTableIsAccepted) {
   for (const train_command::OptimizerChoice& choice : train_command::optimizers()) {
     const TrainSettings settings = check_alone({.optimizer = std::string(choice.name)});
@@ -203,6 +223,15 @@ struct Refusal {
   TrainOptions options;
   std::vector<std::string> words;  // of the message
 };
+
+// Options of a job with mixtures of experts.
+TrainOptions with_experts(MoeTrainOptions moe, TrainOptions options = {}) {
+  moe.model = "moe-gpt";
+  if (!moe.experts) moe.experts = 4;
+  options.workers = options.workers.value_or(1);
+  options.moe = std::move(moe);
+  return options;
+}
 
 class Refused : public ::testing::TestWithParam<Refusal> {};
 
@@ -287,6 +316,31 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"json_is_a_folder", {.json = "/"}, {"--json", "it is a folder"}},
         Refusal{"profile_below_a_file", {.profile = "/etc/passwd/x"}, {"--profile", "/etc/passwd"}},
         Refusal{"metrics_of_several", {.compare = "wfbp,dear", .metrics = "m.jsonl"}, {"--metrics"}},
+        Refusal{"model", {.moe = {.model = "moe"}}, {"--model: there is no 'moe'", "gpt, moe-gpt"}},
+        Refusal{"experts_of_gpt", {.moe = {.experts = 4}}, {"--experts", "--model moe-gpt"}},
+        Refusal{"overlap_of_gpt", {.moe = {.overlap = "none"}}, {"--overlap", "--model moe-gpt"}},
+        Refusal{"no_experts", {.workers = 2, .moe = {.model = "moe-gpt"}}, {"--experts", "the 2 workers"}},
+        Refusal{"experts_of_workers",
+                {.workers = 2, .moe = {.model = "moe-gpt", .experts = 5}},
+                {"--experts: 5 experts cannot be dealt to 2 ranks alike"}},
+        Refusal{"experts_beyond_tokens",
+                {.job = {.batch = 1, .context = 2}, .workers = 1, .moe = {.model = "moe-gpt", .experts = 4}},
+                {"--experts: 2 tokens are too few for 4 experts"}},
+        Refusal{"gate", with_experts({.gate = "soft"}), {"--gate: there is no 'soft'", "batch-prioritized"}},
+        Refusal{"gate_of_two", with_experts({.experts = 1, .gate = "top2"}), {"--gate top2", "--experts"}},
+        Refusal{"capacity", with_experts({.capacity_factor = 0}), {"--capacity-factor", "of 0 cannot be"}},
+        Refusal{"low_capacity", with_experts({.capacity_factor = 1e-6}), {"--capacity-factor", "no place"}},
+        Refusal{"overlap", with_experts({.overlap = "all"}), {"--overlap: there is no 'all'", "lancet"}},
+        Refusal{"parts", with_experts({.parts = 3}), {"--parts: 3 parts do not divide a batch of 8"}},
+        Refusal{"many_parts", with_experts({.parts = 9}), {"--parts is 9", "from 1 to 8"}},
+        Refusal{"mixture_every", with_experts({.every = 5}), {"--mixture-every is 5", "from 1 to 4"}},
+        Refusal{
+            "experts_with_kfac", with_experts({}, {.optimizer = "kfac"}), {"moe-gpt", "--optimizer kfac"}},
+        Refusal{
+            "experts_with_lamb", with_experts({}, {.optimizer = "lamb"}), {"moe-gpt", "--optimizer lamb"}},
+        Refusal{"experts_saved", with_experts({}, {.save = "saved"}), {"moe-gpt and --save"}},
+        Refusal{"experts_sampled", with_experts({}, {.sample = 9}), {"moe-gpt and --sample"}},
+        Refusal{"experts_profiled", with_experts({}, {.profile = "p.json"}), {"moe-gpt and --profile"}},
         Refusal{"empty_name", {.json = ""}, {"--json is empty"}},
         Refusal{"one_file_twice", {.trace = "same.json", .json = "same.json"}, {"the same file"}}),
     [](const auto& info) { return info.param.name; });

@@ -14,7 +14,6 @@
 namespace dear::train_command {
 namespace {
 
-constexpr std::int64_t kMlpRatio = 4;
 constexpr double kEmbeddingDeviation = 0.02;
 constexpr double kTemperature = 0.8;
 
@@ -32,25 +31,12 @@ class BlockImpl : public torch::nn::Module {
   }
 
   torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& future) {
-    const torch::Tensor attended = x + attention_output_(attend(attention_norm_(x), future));
+    const torch::Tensor attended =
+        x + attention_output_(attend(query_key_value_(attention_norm_(x)), heads_, future));
     return attended + mlp_output_(torch::gelu(mlp_input_(mlp_norm_(attended))));
   }
 
  private:
-  // `x` is [batch, time, width]; `future` is true at [i, j] when character j comes after i.
-  torch::Tensor attend(const torch::Tensor& x, const torch::Tensor& future) {
-    const std::int64_t batch = x.size(0);
-    const std::int64_t time = x.size(1);
-    const std::int64_t width = x.size(2);
-    const torch::Tensor split =
-        query_key_value_(x).view({batch, time, 3, heads_, width / heads_}).permute({2, 0, 3, 1, 4});
-    const double scale = 1.0 / std::sqrt(static_cast<double>(width / heads_));
-    const torch::Tensor scores = torch::matmul(split[0] * scale, split[1].transpose(-2, -1));
-    const torch::Tensor weights =
-        torch::softmax(scores.masked_fill(future, -std::numeric_limits<float>::infinity()), -1);
-    return torch::matmul(weights, split[2]).transpose(1, 2).reshape({batch, time, width});
-  }
-
   std::int64_t heads_;
   torch::nn::LayerNorm attention_norm_{nullptr};
   torch::nn::Linear query_key_value_{nullptr};
@@ -74,15 +60,31 @@ GptImpl::GptImpl(const GptOptions& options) : torch::nn::Module("Gpt"), options_
   }
   final_norm_ =
       register_module("final_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({options.width})));
-  initialise();
+  initialise(*this, options_);
 }
 
-void GptImpl::initialise() {
+torch::Tensor attend(const torch::Tensor& query_key_value, std::int64_t heads, const torch::Tensor& future) {
+  const std::int64_t batch = query_key_value.size(0);
+  const std::int64_t time = query_key_value.size(1);
+  const std::int64_t width = query_key_value.size(2) / 3;
+  const std::int64_t width_of_head = width / heads;
+  const torch::Tensor split =
+      query_key_value.view({batch, time, 3, heads, width_of_head}).permute({2, 0, 3, 1, 4});
+  const double scale = 1.0 / std::sqrt(static_cast<double>(width_of_head));
+  const torch::Tensor scores = torch::matmul(split[0] * scale, split[1].transpose(-2, -1));
+  const torch::Tensor weights =
+      torch::softmax(scores.masked_fill(future, -std::numeric_limits<float>::infinity()), -1);
+  return torch::matmul(weights, split[2]).transpose(1, 2).reshape({batch, time, width});
+}
+
+torch::Tensor future_of(std::int64_t time) { return torch::ones({time, time}, torch::kBool).triu(1); }
+
+void initialise(torch::nn::Module& model, const GptOptions& options) {
   torch::NoGradGuard no_grad;
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(options_.seed);
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(options.seed);
   // The 2 * layers additions to the residual stream must not increase its variance.
-  const double residual_scale = 1 / std::sqrt(2.0 * static_cast<double>(options_.layers));
-  for (auto& item : named_parameters()) {
+  const double residual_scale = 1 / std::sqrt(2.0 * static_cast<double>(options.layers));
+  for (auto& item : model.named_parameters()) {
     const std::string& name = item.key();
     torch::Tensor& value = item.value();
     const auto belongs_to = [&](const char* module) { return name.find(module) != std::string::npos; };
@@ -90,7 +92,7 @@ void GptImpl::initialise() {
       value.fill_(belongs_to("norm.weight") ? 1.0 : 0.0);
     } else if (belongs_to("embedding")) {
       value.normal_(0.0, kEmbeddingDeviation, generator);
-    } else {
+    } else if (value.dim() == 2) {
       const double deviation = 1 / std::sqrt(static_cast<double>(value.size(1)));
       const bool residual = belongs_to("attention_output") || belongs_to("mlp_output");
       value.normal_(0.0, residual ? residual_scale * deviation : deviation, generator);
@@ -102,7 +104,7 @@ torch::Tensor GptImpl::forward(const torch::Tensor& characters) {
   const std::int64_t time = characters.size(1);
   TORCH_CHECK(time <= options_.context, "Gpt: ", time, " characters given, but the context is ",
               options_.context);
-  const torch::Tensor future = torch::ones({time, time}, torch::kBool).triu(1);
+  const torch::Tensor future = future_of(time);
   torch::Tensor x = token_embedding_(characters) + position_embedding_(torch::arange(time));
   for (const auto& block : *blocks_) {
     x = block->as<BlockImpl>()->forward(x, future);

@@ -33,8 +33,6 @@ class GptImpl : public torch::nn::Module {
   [[nodiscard]] const GptOptions& options() const { return options_; }
 
  private:
-  void initialise();
-
   GptOptions options_;
   torch::nn::Embedding token_embedding_{nullptr};
   torch::nn::Embedding position_embedding_{nullptr};
@@ -42,6 +40,16 @@ class GptImpl : public torch::nn::Module {
   torch::nn::LayerNorm final_norm_{nullptr};
 };
 TORCH_MODULE(Gpt);
+
+inline constexpr std::int64_t kMlpRatio = 4;  // the width within a perceptron to that of the model
+
+// What is the same in a GPT with other perceptrons. Of [batch, time, 3 * width], queries, keys and values,
+// `heads` heads of causal self-attention: [batch, time, width]. `future` is true at [i, j] when character j
+// comes after i.
+torch::Tensor attend(const torch::Tensor& query_key_value, std::int64_t heads, const torch::Tensor& future);
+torch::Tensor future_of(std::int64_t time);
+// Fills the parameters in one and two dimensions as GPT-2 does, by their names; leaves others as they are.
+void initialise(torch::nn::Module& model, const GptOptions& options);
 
 // The number of parameters of such a model, the tied weight counted once.
 std::int64_t parameter_count(const GptOptions& options);

@@ -34,6 +34,17 @@ Json json_of(const TrainResult& run) {
       {"characters_per_second", run.characters_per_second},
       {"digest", run.digest},
   };
+  if (run.moe)
+    json["mixtures"] = {{"experts", run.moe->experts},
+                        {"gate", run.moe->gate},
+                        {"overlap", run.moe->overlap},
+                        {"parts", run.moe->parts},
+                        {"all_to_alls_per_step", run.moe->all_to_alls},
+                        {"sent_bytes_per_step", run.moe->sent_bytes},
+                        {"all_to_all_seconds", run.moe->seconds},
+                        {"waited_seconds", run.moe->waited_seconds},
+                        {"dropped_share", run.moe->dropped_share},
+                        {"balance", run.moe->balance}};
   if (run.tuning) json["tuning"] = document_of(*run.tuning);
   return json;
 }

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "dear/base/vocabulary/units.h"
+
 namespace dear::train_command {
 IterationTimes summarize_iterations(const std::vector<double>& iteration_seconds,
                                     const std::vector<double>& exposed_seconds,
@@ -38,6 +40,14 @@ std::string text_of(const KfacTroubles& troubles) {
   add(troubles.nonfinite_factors, "factor", "factors", "not finite");
   add(troubles.raised_dampings, "damping", "dampings", "raised");
   return parts.empty() ? "" : fmt::format("K-FAC: {}", fmt::join(parts, ", "));
+}
+
+std::string text_of(const MoeReport& report) {
+  return fmt::format(
+      "all-to-alls: {} in a step, {}, {} waited for, {:.3f} MB sent; {:.1f} % of choices dropped, "
+      "the fullest expert has {:.2f} times the mean\n",
+      report.all_to_alls, format_seconds(report.seconds), format_seconds(report.waited_seconds),
+      report.sent_bytes / 1e6, 100 * report.dropped_share, report.balance);
 }
 
 }  // namespace dear::train_command

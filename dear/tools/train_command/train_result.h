@@ -48,6 +48,21 @@ struct KfacTroubles {
 // One line without its end: "K-FAC: 2 inverses were given up, ..."; "" where there is nothing to say.
 std::string text_of(const KfacTroubles& troubles);
 
+// MoeReport says what the mixtures of experts of a model did on this rank. Times are medians of a step.
+struct MoeReport {
+  std::int64_t experts = 0;
+  std::string gate, overlap;
+  int parts = 1;
+  std::int64_t all_to_alls = 0;  // in a step
+  double sent_bytes = 0;
+  double seconds = 0;         // from when all ranks had come to each until its end
+  double waited_seconds = 0;  // of these, or for other ranks to come: the program waited
+  double dropped_share = 0;   // of all choices of experts
+  double balance = 1;         // of the worst mixture: the largest load of an expert over the mean
+};
+// One line with its end.
+std::string text_of(const MoeReport& report);
+
 // One training run of one policy, as rank 0 measured it.
 struct TrainResult {
   std::string policy;
@@ -62,6 +77,7 @@ struct TrainResult {
   double characters_per_second = 0;      // of all workers, at the median iteration
   std::string digest;                    // SHA-256 of the final parameters
   KfacTroubles kfac{};                   // of an optimiser that is K-FAC
+  std::optional<MoeReport> moe{};        // of a model with mixtures of experts
   std::optional<TuningReport> tuning{};  // where buckets were tuned
   std::optional<ByName> buckets{};       // at the end, where they were not given; on every rank
   // The seconds of every iteration, from the end of step() to the next end; the first iteration of a turn

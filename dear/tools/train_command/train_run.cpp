@@ -17,6 +17,7 @@
 #include "dear/comm/group/exchange.h"
 #include "dear/tools/train_command/gpt.h"
 #include "dear/tools/train_command/make_optimizer.h"
+#include "dear/tools/train_command/moe_training.h"
 #include "dear/train/checkpoint/checkpoints.h"
 #include "dear/train/checkpoint/stop_on_signal.h"
 #include "dear/train/data_parallel/data_parallel.h"
@@ -74,8 +75,8 @@ std::string network_of(const Group& group) {
 }
 
 std::string name_of(const TrainSettings& settings) {
-  return fmt::format("gpt of {} layers, width {}, batch {}", settings.job.layers, settings.job.width,
-                     settings.job.batch);
+  return fmt::format("{}gpt of {} layers, width {}, batch {}", settings.moe ? "moe-" : "",
+                     settings.job.layers, settings.job.width, settings.job.batch);
 }
 
 TuningReport report_of(const TuningProgress& tuning, const TrainResult& run) {
@@ -131,7 +132,8 @@ class Job : public TrainingJob {
  private:
   [[nodiscard]] double take_step();       // the loss
   [[nodiscard]] double exposed() const {  // seconds so far
-    return parallel_.statistics().exposed_seconds + (kfac_ ? kfac_->report().waited_seconds : 0);
+    return parallel_.statistics().exposed_seconds + (kfac_ ? kfac_->report().waited_seconds : 0) +
+           (moe_ ? moe_->waited_seconds() : 0);
   }
   void begin_saving();
   void save(std::int64_t step);
@@ -147,7 +149,8 @@ class Job : public TrainingJob {
   const TrainRun run_;
   const Corpus& corpus_;
   const Group group_;
-  Gpt model_;
+  Gpt model_{nullptr};              // without mixtures of experts
+  std::optional<MoeTraining> moe_;  // with them
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   DataParallel parallel_;
   std::optional<Kfac> kfac_;
@@ -182,15 +185,29 @@ CheckpointPart part_of(Kfac& kfac) {
           .load = [&kfac](const std::map<std::string, torch::Tensor>& saved) { kfac.load_state(saved); }};
 }
 
+Gpt dense_gpt(const TrainSettings& settings, const Corpus& corpus) {
+  return settings.moe ? Gpt(nullptr) : Gpt(gpt_options(settings, corpus));
+}
+
+std::optional<MoeTraining> moe_training(const TrainSettings& settings, const Corpus& corpus,
+                                        const Group& group, const TrainRun& run) {
+  if (!settings.moe) return std::nullopt;
+  return std::optional<MoeTraining>(std::in_place, settings, gpt_options(settings, corpus), group,
+                                    run.record_trace);
+}
+
 Job::Job(const TrainSettings& settings, TrainRun run, const Corpus& corpus, const Group& group)
     : settings_(settings),
       run_(std::move(run)),
       corpus_(corpus),
       group_(group),
-      model_(gpt_options(settings, corpus)),
-      optimizer_(make_optimizer(settings.kfac ? "sgd" : settings.optimizer, model_->parameters(),
+      model_(dense_gpt(settings, corpus)),
+      moe_(moe_training(settings, corpus, group, run_)),
+      optimizer_(make_optimizer(settings.kfac ? "sgd" : settings.optimizer,
+                                moe_ ? moe_->dense_parameters() : model_->parameters(),
                                 settings.learning_rate)),
-      parallel_(*model_, *optimizer_, group_, parallel_options(settings, run_)) {
+      parallel_(moe_ ? moe_->dense() : live_model_of(*model_), dear::make_optimizer(*optimizer_), group_,
+                parallel_options(settings, run_)) {
   if (settings.kfac) kfac_.emplace(*model_, parallel_, kfac_options(*settings.kfac));
   if (!settings.metrics.empty()) parallel_.watch().write_metrics(settings.metrics);
   const bool saves = !settings_.saving.directory.empty();
@@ -258,12 +275,14 @@ bool Job::written() {
 
 double Job::take_step() {
   const torch::Tensor batch = make_batch(settings_, corpus_, steps_taken(), group_.rank());
-  const torch::Tensor logits = model_->forward(batch.slice(1, 0, settings_.job.context));
+  const torch::Tensor input = batch.slice(1, 0, settings_.job.context);
+  const torch::Tensor logits = moe_ ? moe_->model()->forward(input) : model_->forward(input);
   torch::Tensor loss = cross_entropy(logits, batch.slice(1, 1));
   const auto value = loss.item<double>();
-  loss.backward();
+  (moe_ ? moe_->with_balance(loss) : loss).backward();
   if (kfac_) kfac_->step();
   parallel_.step();
+  if (moe_) moe_->step();
   return value;
 }
 
@@ -309,6 +328,7 @@ void Job::take_record(TrainResult& result) {
   result.trace->title =
       fmt::format("dear train, policy {}, {}", run_.policy, counted(index_of(group_.size()), "rank"));
   result.trace->network = network_of(group_);
+  if (moe_) result.trace->spans.insert(result.trace->spans.end(), moe_->spans().begin(), moe_->spans().end());
   result.profile = parallel_.profile();
   result.profile->name = name_of(settings_);
 }
@@ -331,7 +351,8 @@ TrainResult Job::end() {
   if (kfac_) result.kfac = troubles_of(kfac_->report(), group_);
   if (run_.record_trace)
     take_record(result);  // before the digest, which reads parameters as a forward pass does
-  result.digest = parameter_digest(*model_);
+  if (moe_) result.moe = moe_->report(counted);
+  result.digest = moe_ ? moe_->digest() : parameter_digest(*model_);
   agree(group_, "digest of the final parameters", result.digest);
   result.step_seconds = iteration_seconds_;
   if (parallel_.tuning() && group_.rank() == 0) {
@@ -367,7 +388,8 @@ void set_compute_threads(int threads) {
 }
 
 std::int64_t parameter_count(const TrainSettings& settings, const Corpus& corpus) {
-  return parameter_count(gpt_options(settings, corpus));
+  const GptOptions gpt = gpt_options(settings, corpus);
+  return settings.moe ? parameter_count(moe_gpt_options(*settings.moe, gpt)) : parameter_count(gpt);
 }
 
 }  // namespace dear::train_command

@@ -12,6 +12,12 @@ std::string KfacJob::text() const {
                      fmt::join(exclude, " "));
 }
 
+std::string MoeJob::text() const {
+  return fmt::format(
+      "a mixture of {} experts in each {} blocks, gate {}, capacity factor {}, overlap {}, {} part{}",
+      experts, every, gate, capacity_factor, overlap, parts, parts == 1 ? "" : "s");
+}
+
 std::string text_of(const std::optional<Compression>& compression) {
   return compression ? compression->text() : std::string(kDense);
 }

@@ -42,6 +42,18 @@ struct KfacJob {
   [[nodiscard]] std::string text() const;
 };
 
+// Mixtures of experts in place of perceptrons of the GPT, as options name them; see train/moe/mixture.h.
+struct MoeJob {
+  std::int64_t experts = 0;  // of all workers
+  std::string gate = "switch", overlap = "none";
+  double capacity_factor = 1.25;
+  int parts = 1;
+  std::int64_t every = 2;        // blocks
+  double balance_weight = 0.01;  // of the load-balancing loss
+
+  [[nodiscard]] std::string text() const;
+};
+
 // Where and how often a job saves checkpoints.
 struct Saving {
   std::string directory;  // "" for none
@@ -67,6 +79,7 @@ struct TrainSettings {
   std::optional<GridSettings> grid;  // of the ranks
   std::string optimizer;             // one of optimizers(), or "kfac": sgd after K-FAC
   std::optional<KfacJob> kfac;
+  std::optional<MoeJob> moe;
   double learning_rate = 0;
   int threads = 1;  // of a worker
   double timeout_seconds = 0;
