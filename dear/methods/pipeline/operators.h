@@ -49,7 +49,8 @@ class OperatorDag {
   // order. ConfigError naming the operator and the remedy: none at all, a name that is empty or there twice,
   // work that is not known (NaN), negative or not finite, negative bytes, an output that is no whole number
   // of elements, an index out of range, an operator read twice by one, a tie to an operator without
-  // parameters, a cycle, parts that nothing connects; more than 5,000 operators, more than 2^50 bytes of all.
+  // parameters, a cycle, parts that nothing connects; more than 5,000 operators, more than 2^50 bytes or 1e30
+  // operations of all.
   OperatorDag(std::string name, std::vector<Operator> operators);
 
   [[nodiscard]] const std::string& name() const { return name_; }
