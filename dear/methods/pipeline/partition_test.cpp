@@ -40,11 +40,11 @@ std::optional<std::pair<double, double>> cost_of(const OperatorDag& dag, const P
       kept += o.kept_bytes;
     }
     double act = 0, grad = 0;
-    for (OperatorId op = 0; op < static_cast<OperatorId>(cuts[stage]); ++op) {
+    const auto first = static_cast<OperatorId>(cuts[stage]);
+    for (OperatorId op = 0; op < first; ++op) {
       bool crosses = false;
-      for (int reader = cuts[stage]; reader < std::ssize(dag.operators()); ++reader)
-        for (const OperatorId input : dag[static_cast<OperatorId>(reader)].inputs)
-          crosses = crosses || input == op;
+      for (OperatorId reader = first; reader < dag.size(); ++reader)
+        for (const OperatorId input : dag[reader].inputs) crosses = crosses || input == op;
       const Operator& o = dag[op];
       if (crosses) act += static_cast<double>(o.output_bytes);
       if (crosses && o.dtype == DType::f32) grad += static_cast<double>(o.output_bytes);
