@@ -18,7 +18,9 @@
 #include "dear/base/trace/chrome.h"
 #include "dear/base/trace/summary.h"
 #include "dear/comm/mpi/measurements.h"
+#include "dear/methods/pipeline/planner.h"
 #include "dear/platform/cluster/cluster_file.h"
+#include "dear/platform/cluster/pair_cluster.h"
 #include "dear/platform/cost/cluster_times.h"
 #include "dear/predict/sim/evaluate.h"
 #include "dear/predict/tune/cache.h"
@@ -91,6 +93,38 @@ void simulate(const Workload& workload, const Cluster& cluster, const Grouping& 
 }
 void simulate(const Workload& workload, const Cluster& cluster) {
   simulate(workload, cluster, Fusion()(workload));
+}
+
+namespace pipeline = methods::pipeline;
+
+PairCluster small_pair_cluster() {
+  return {.name = "two rooms",
+          .devices = {{.name = "a", .flops_per_second = 1e12, .memory_bytes = 1 << 20},
+                      {.name = "b", .flops_per_second = 2e12, .memory_bytes = 1 << 20}},
+          .bytes_per_second = {{0, 1e6}, {2e6, 0}},
+          .latency_seconds = {{0, 0.01}, {0.02, 0}}};
+}
+
+pipeline::OperatorDag small_operators() {
+  return {"a block",
+          {{.name = "first", .forward_work = 1e9, .parameter_bytes = 400, .output_bytes = 4000},
+           {.name = "mask", .inputs = {0}, .output_bytes = 800, .dtype = DType::i64},
+           {.name = "sum", .inputs = {0, 1}, .forward_work = 1e9, .output_bytes = 4000, .tied = 0}}};
+}
+
+// Plans with what was read, and plays what was planned.
+pipeline::Plan plan_and_play(const pipeline::OperatorDag& dag, const PairCluster& cluster) {
+  const pipeline::StageCosts costs(dag, cluster);
+  pipeline::Plan plan = pipeline::make_plan(
+      costs, {.compression = {.rule = pipeline::CompressionRule::ada_top_k, .ratio = 10}});
+  pipeline::play(pipeline::times_of(plan, costs));
+  return plan;
+}
+
+std::string small_plan() {
+  const pipeline::OperatorDag dag = small_operators();
+  const PairCluster cluster = small_pair_cluster();
+  return to_json(plan_and_play(dag, cluster), pipeline::StageCosts(dag, cluster));
 }
 
 std::string write(const std::string& folder, const std::string& content) {
@@ -189,6 +223,27 @@ std::vector<Reader> readers(const std::string& folder) {
            },
        .command = {"simulate", "--model", "resnet50", "--cluster", "1gbit", "--ranks", "4", "--schedule",
                    "FILE"}},
+      {.name = "cluster with a link for each pair",
+       .good = to_json(small_pair_cluster()),
+       .use =
+           [](const std::string& text) {
+             plan_and_play(small_operators(), parse_pair_cluster(text, kSource));
+           }},
+      {.name = "operators",
+       .good = to_json(small_operators()),
+       .use =
+           [](const std::string& text) {
+             plan_and_play(pipeline::parse_operators(text, kSource), small_pair_cluster());
+           }},
+      {.name = "plan of a pipeline",
+       .good = small_plan(),
+       .use =
+           [](const std::string& text) {
+             const pipeline::OperatorDag dag = small_operators();
+             const PairCluster cluster = small_pair_cluster();
+             const pipeline::StageCosts costs(dag, cluster);
+             pipeline::play(pipeline::times_of(pipeline::parse_plan(text, kSource, costs), costs));
+           }},
       {.name = "trace",
        .good = to_chrome_json(small_trace()),
        .use =

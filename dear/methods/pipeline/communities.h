@@ -4,7 +4,7 @@
 
 #include "dear/platform/cluster/pair_cluster.h"
 
-// Which devices are near each other, and in which order a pipeline passes them.
+// This header finds which devices are near each other, and in which order a pipeline passes them.
 namespace dear::methods::pipeline {
 
 // Weights of the edges between nodes, symmetric, 0 or more; the diagonal is 0 where nothing is said.

@@ -8,8 +8,8 @@
 #include "dear/methods/pipeline/stages.h"
 #include "dear/platform/cluster/pair_cluster.h"
 
-// What travels between stages, and how much of it: the coordinates of largest magnitude (top_k.h of
-// dear/schedule/codec), of activations and of the gradients that come back.
+// This header says what travels between stages, and how much of it: the coordinates of largest magnitude
+// (top_k.h of dear/schedule/codec), of activations and of the gradients that come back.
 namespace dear::methods::pipeline {
 
 enum class CompressionRule : std::uint8_t {
@@ -25,7 +25,7 @@ CompressionRule find_compression_rule(std::string_view name);  // ConfigError th
 struct LinkCompression {
   CompressionRule rule = CompressionRule::none;
   double ratio = 100;
-  // Of ada-top-k, r_e = max(1, overhead x ratio x R_e / R_max), where R_e is for how long the dense bytes of
+  // With ada-top-k r_e = max(1, overhead x ratio x R_e / R_max), where R_e is for how long the dense bytes of
   // a micro-batch keep link e busy. 2 are the bytes of a coordinate, index and value, over those of a value
   // in fp32, so that the slowest link carries 1 / ratio of its bytes; with indices of 8 bytes it would be 3.
   double overhead = 2;
@@ -42,8 +42,8 @@ struct Message {
   friend bool operator==(const Message&, const Message&) = default;
 };
 
-// Bytes of an output that travels at a ratio: all of them at 1, else an index and a value in fp32 for each of
-// max(1, floor(elements / ratio)) elements.
+// Elements and bytes of an output that travel at a ratio: all of them at 1, else an index and a value in fp32
+// for each of max(1, floor(elements / ratio)) elements.
 std::int64_t sent_elements(const Operator& output, double ratio);
 std::int64_t sent_bytes(const Operator& output, double ratio);
 

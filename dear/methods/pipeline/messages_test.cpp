@@ -26,7 +26,7 @@ Operator output_of(std::int64_t elements, DType dtype = DType::f32) {
   return {.name = "x", .output_bytes = elements * size_of(dtype), .dtype = dtype};
 }
 
-// What the codec itself writes.
+// The codec itself writes as many bytes.
 TEST(Messages, HaveTheSizeOfTheCodec) {
   for (const std::int64_t elements : {1, 7, 100, 4096, 100000}) {
     for (const double ratio : {2.5, 3.0, 10.0, 100.0, 300.0}) {
@@ -76,7 +76,7 @@ TEST(AdaTopK, LeavesDenseWhatWouldBeNoSmaller) {
   EXPECT_EQ(messages[0].from_stage, 1);
   messages = messages_of({.rule = kAda, .ratio = 8.5, .overhead = 2}, chain_of(3, 1, 4000));
   EXPECT_THAT(messages, SizeIs(2));
-  // Of half the bytes an element it pays from 4 on.
+  // Where an element has half the bytes it pays from 4 on.
   std::vector<Operator> halves = chain_of(3, 1, 4000);
   for (Operator& op : halves) op.dtype = DType::bf16;
   EXPECT_THAT(messages_of({.rule = kTopK, .ratio = 4}, halves), IsEmpty());

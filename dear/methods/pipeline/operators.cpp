@@ -21,6 +21,7 @@ namespace {
 
 // Far above any model, and small enough that sums never overflow.
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
+constexpr double kMostWork = 1e30;
 constexpr std::size_t kMostOperators = 5000;
 
 std::string quoted(const Operator& op) { return fmt::format("'{}'", printable(shortened(op.name, 100))); }
@@ -156,10 +157,10 @@ void OperatorDag::require_sums() const {
              static_cast<double>(op.kept_bytes);
     work += op.forward_work + op.input_gradient_work + op.weight_gradient_work;
   }
-  if (bytes > static_cast<double>(kMostBytes) || !std::isfinite(work))
+  if (bytes > static_cast<double>(kMostBytes) || work > kMostWork)
     throw ConfigError(
         fmt::format("all operators together have {:g} bytes and {:g} operations: at most 2^50 bytes "
-                    "and a finite number can be planned",
+                    "and 1e30 operations can be planned",
                     bytes, work));
 }
 

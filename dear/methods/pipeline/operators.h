@@ -8,9 +8,11 @@
 
 #include "dear/base/vocabulary/dtype.h"
 
-// One model over devices that are far apart, as FusionLLM plans it (Tang et al. 2024, arXiv 2410.12707):
-// which operator runs where, and what travels compressed. This folder has the plan; operators.h what is
-// planned.
+// This folder plans one model over devices that are far apart, as FusionLLM does (Tang et al. 2024, arXiv
+// 2410.12707). In the order of its headers: operators.h (and zoo_operators.h) has what is planned, stages.h
+// what a part of it costs, communities.h the order of devices, partition.h the cuts, messages.h what travels
+// compressed, orders.h the schedules, timeline.h their play in virtual time, plan.h the plan, planner.h its
+// making.
 namespace dear::methods::pipeline {
 
 using OperatorId = std::uint32_t;
@@ -47,7 +49,8 @@ class OperatorDag {
   // order. ConfigError naming the operator and the remedy: none at all, a name that is empty or there twice,
   // work that is not known (NaN), negative or not finite, negative bytes, an output that is no whole number
   // of elements, an index out of range, an operator read twice by one, a tie to an operator without
-  // parameters, a cycle, parts that nothing connects; more than 5,000 operators, more than 2^50 bytes of all.
+  // parameters, a cycle, parts that nothing connects; more than 5,000 operators, more than 2^50 bytes or 1e30
+  // operations of all.
   OperatorDag(std::string name, std::vector<Operator> operators);
 
   [[nodiscard]] const std::string& name() const { return name_; }
@@ -61,7 +64,7 @@ class OperatorDag {
   // Cuts are from 0 to size().
   [[nodiscard]] std::vector<OperatorId> crossing(std::size_t cut) const;
   [[nodiscard]] std::int64_t crossing_bytes(std::size_t cut) const { return crossing_bytes_[cut]; }
-  // Of what crosses, those that have a gradient, which travels the other way.
+  // Counts, of what crosses, the outputs that have a gradient, which travels the other way.
   [[nodiscard]] std::int64_t gradient_bytes(std::size_t cut) const { return gradient_bytes_[cut]; }
 
   // A digest of names, inputs, bytes, types and ties, but not of work: ranks may run together only if it is

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-// Which device computes what, in which order: the schedules of pipelines.
+// The schedules of pipelines say which device computes what, in which order.
 namespace dear::methods::pipeline {
 
 enum class ScheduleKind : std::uint8_t {

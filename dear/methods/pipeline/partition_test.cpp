@@ -23,8 +23,8 @@ using ::testing::ThrowsMessage;
 
 constexpr std::int64_t kPlenty = std::int64_t{1} << 40;
 
-// What a cut costs, from the definitions: the longest time that a stage or a link is busy, and the sum of
-// all. Nothing where a stage does not fit.
+// Says what a cut costs, from the definitions: the longest time that a stage or a link is busy, and the sum
+// of all. Nothing where a stage does not fit.
 std::optional<std::pair<double, double>> cost_of(const OperatorDag& dag, const PairCluster& cluster,
                                                  const std::vector<Place>& places,
                                                  const std::vector<int>& cuts) {
@@ -40,12 +40,12 @@ std::optional<std::pair<double, double>> cost_of(const OperatorDag& dag, const P
       kept += o.kept_bytes;
     }
     double act = 0, grad = 0;
-    for (int op = 0; op < cuts[stage]; ++op) {
+    const auto first = static_cast<OperatorId>(cuts[stage]);
+    for (OperatorId op = 0; op < first; ++op) {
       bool crosses = false;
-      for (int reader = cuts[stage]; reader < std::ssize(dag.operators()); ++reader)
-        for (const OperatorId input : dag[static_cast<OperatorId>(reader)].inputs)
-          crosses = crosses || input == static_cast<OperatorId>(op);
-      const Operator& o = dag[static_cast<OperatorId>(op)];
+      for (OperatorId reader = first; reader < dag.size(); ++reader)
+        for (const OperatorId input : dag[reader].inputs) crosses = crosses || input == op;
+      const Operator& o = dag[op];
       if (crosses) act += static_cast<double>(o.output_bytes);
       if (crosses && o.dtype == DType::f32) grad += static_cast<double>(o.output_bytes);
     }

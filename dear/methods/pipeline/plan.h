@@ -42,7 +42,7 @@ struct Plan {
 // integers, or has a ratio below 1 or not finite; and a device whose memory is too small.
 void check(const Plan& plan, const StageCosts& costs);
 
-// What a plan takes. Plans are checked.
+// Says how long the parts of a plan take, which check() accepts.
 PipelineTimes times_of(const Plan& plan, const StageCosts& costs);
 // FusionLLM's closed form: every stage and link once, for the first micro-batch; then whatever is busy the
 // longest with each further one, a device with all its stages or one direction of a link; and the longest

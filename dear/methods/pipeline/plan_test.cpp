@@ -69,7 +69,7 @@ TEST(Plan, HasTheClosedFormOfFusionLlm) {
   EXPECT_DOUBLE_EQ(estimated_seconds(times), once + 3 * 44);
 }
 
-// Of stages alike and links that take no time it is what is played.
+// Where stages are alike and links take no time, it is what is played.
 TEST(Plan, HasAClosedFormThatIsExactForStagesAlike) {
   const OperatorDag dag("m", chain_of(8, 1, 0));
   const PairCluster cluster = alike_cluster(4, 1, 1);

@@ -34,7 +34,7 @@ double seconds_of(const StageCosts& costs, PlanMethod method, const LinkCompress
   return play(times_of(plan_of(costs, method, compression), costs)).iteration_seconds;
 }
 
-// Of all plain messages over links, in both directions.
+// Counts what all messages carry, in both directions.
 double elements_sent(const Plan& plan, const OperatorDag& dag) {
   std::map<std::pair<int, OperatorId>, Message> compressed;
   for (const Message& message : plan.messages) compressed[{message.from_stage, message.output}] = message;
@@ -156,7 +156,7 @@ TEST(Planner, TakesOneDeviceAndOneCommunity) {
   EXPECT_THAT(together.stages, ElementsAre(Stage{0, {0, 2}}, Stage{1, {2, 4}}, Stage{2, {4, 6}}));
 }
 
-// What memory is left decides how deep a warm-up may be.
+// The memory that is left decides how deep a warm-up may be.
 TEST(Planner, DeepensTheWarmUpAsFarAsMemoryGoes) {
   const OperatorDag dag("m", chain_of(4, 1, 40));
   PairCluster cluster = alike_cluster(2, 1, 1e9, 11.9);  // a round trip of 35.8 s, a period of 6 s

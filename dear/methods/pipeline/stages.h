@@ -32,7 +32,7 @@ struct Transfer {
   double latency_seconds = 0;
   [[nodiscard]] double seconds() const { return busy_seconds + latency_seconds; }
 };
-// Of so many bytes, from one device to another: nothing of none, and to itself.
+// The message of so many bytes from one device to another takes no time where there are none, or to itself.
 Transfer transfer_of(const PairCluster& cluster, int from, int to, double bytes);
 
 struct MemoryRule {
@@ -40,9 +40,9 @@ struct MemoryRule {
   double copies_of_parameters = 3;
 };
 
-// What operators cost on the devices of a cluster. Refers to both, which outlive it. All of it is read in
-// constant time from sums over the operators, but for memory, which also looks at ties. ConfigError for a
-// memory rule of less than 1 or more than 1000 copies.
+// Says what operators cost on the devices of a cluster. It refers to both, which outlive it. All of it is
+// read in constant time from sums over the operators, but for memory, which also looks at ties. ConfigError
+// for a memory rule of less than 1 or more than 1000 copies.
 class StageCosts {
  public:
   StageCosts(const OperatorDag& dag, const PairCluster& cluster, const MemoryRule& memory = {});
@@ -53,13 +53,14 @@ class StageCosts {
   [[nodiscard]] double work(const Range& operators) const;
   [[nodiscard]] StageSeconds seconds(const Range& operators, int device) const;
 
-  // What stays in memory, with a copy of parameters that operators are tied to and that lie elsewhere; and
-  // what each forward adds until its backward: kept activations and what came over the cut in front.
+  // Count what stays in memory, with a copy of parameters that operators are tied to and that lie elsewhere;
+  // and what each forward adds until its backward: kept activations and what came over the cut in front.
   [[nodiscard]] std::int64_t resident_bytes(const Range& operators) const;
   [[nodiscard]] std::int64_t held_bytes(const Range& operators) const;
 
-  // What crosses the cut on its way between neighbours, when it travels as `scale` of its bytes: activations
-  // from the device before the cut to the one behind, gradients back. No time where both are one device.
+  // Time what crosses the cut on its way between neighbours, when it travels as `scale` of its bytes:
+  // activations from the device before the cut to the one behind, gradients back. No time where both are one
+  // device.
   [[nodiscard]] Transfer activations(std::int64_t cut, int before, int behind, double scale = 1) const;
   [[nodiscard]] Transfer gradients(std::int64_t cut, int before, int behind, double scale = 1) const;
 

@@ -190,7 +190,7 @@ Played play(const Lowered& lowered, int places) {
       const StepSpan& span = span_of[step];
       now.busy_seconds += span.end_seconds - span.begin_seconds;
       const double waited = span.begin_seconds - free_from;
-      // What came last is a message: what the place itself computes was there when it was free.
+      // The last to come is a message, for the place's own results were there when it was free.
       for (const StepId cause : before[step]) {
         const auto& message = lowered.work[cause].message;
         if (waited <= 0 || !message) continue;

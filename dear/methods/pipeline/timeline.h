@@ -20,7 +20,7 @@ struct Exchange {
   Transfer there{}, back{};
 };
 
-// What is played: how long everything takes.
+// The parts of a pipeline that is played, and how long each takes.
 struct PipelineTimes {
   PipelineShape shape;
   std::vector<StageSeconds> stages;

@@ -1,6 +1,5 @@
 #include "dear/platform/cluster/pair_cluster.h"
 
-#include <cmath>
 #include <set>
 
 #include <fmt/format.h>
@@ -17,7 +16,9 @@ namespace {
 constexpr JsonFormat kPairFormat = {
     .name = "dear-pair-cluster", .version = 1, .kind = "file of a cluster with a link for each pair"};
 
-bool is_positive(double value) { return std::isfinite(value) && value > 0; }
+// Rates beyond these would make times that overflow, and are none that a machine has.
+constexpr double kMostRate = 1e18, kMostLatency = 1e6;
+bool is_rate(double value) { return value >= 1 && value <= kMostRate; }
 
 void require_square(const PairCluster& cluster, const PairCluster::Matrix& matrix, std::string_view name) {
   const std::size_t devices = cluster.devices.size();
@@ -34,8 +35,8 @@ void require_square(const PairCluster& cluster, const PairCluster::Matrix& matri
 
 void check_device(const PairDevice& device) {
   if (device.name.empty()) throw ConfigError("a device has no name: give each one of its own");
-  if (!is_positive(device.flops_per_second))
-    throw ConfigError(fmt::format("device '{}' computes {} operations a second: give a finite number above 0",
+  if (!is_rate(device.flops_per_second))
+    throw ConfigError(fmt::format("device '{}' computes {} operations a second: give a number from 1 to 1e18",
                                   printable(device.name), device.flops_per_second));
   if (device.memory_bytes <= 0)
     throw ConfigError(fmt::format("device '{}' has {} bytes of memory: give a number above 0",
@@ -90,14 +91,14 @@ void validate(const PairCluster& cluster) {
   for (std::size_t from = 0; from < devices; ++from) {
     for (std::size_t to = 0; to < devices; ++to) {
       const double rate = cluster.bytes_per_second[from][to], latency = cluster.latency_seconds[from][to];
-      if (from == to ? rate != 0 : !is_positive(rate))
+      if (from == to ? rate != 0 : !is_rate(rate))
         throw ConfigError(fmt::format("the link from '{}' to '{}' carries {} bytes a second: give {}",
                                       cluster.devices[from].name, cluster.devices[to].name, rate,
-                                      from == to ? "0, for nothing travels" : "a finite number above 0"));
-      if (from == to ? latency != 0 : !(std::isfinite(latency) && latency >= 0))
+                                      from == to ? "0, for nothing travels" : "a number from 1 to 1e18"));
+      if (from == to ? latency != 0 : !(latency >= 0 && latency <= kMostLatency))
         throw ConfigError(fmt::format("the link from '{}' to '{}' has a latency of {} s: give {}",
                                       cluster.devices[from].name, cluster.devices[to].name, latency,
-                                      from == to ? "0, for nothing travels" : "a finite number, 0 or more"));
+                                      from == to ? "0, for nothing travels" : "a number from 0 to 1e6"));
     }
   }
 }

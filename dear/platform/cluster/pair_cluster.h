@@ -31,9 +31,9 @@ struct PairCluster {
   friend bool operator==(const PairCluster&, const PairCluster&) = default;
 };
 
-// ConfigError naming what is wrong: no device, a name that is empty or there twice, a speed or memory that is
-// not above 0, a matrix that is not square, a bandwidth that is not above 0 or not finite, a latency that is
-// negative or not finite.
+// ConfigError naming what is wrong: no device, a name that is empty or there twice, a memory that is not
+// above 0, a matrix that is not square, a speed or bandwidth that is not from 1 to 1e18 a second, a latency
+// that is not from 0 to 1e6 s.
 void validate(const PairCluster& cluster);
 
 // Files, JSON:

@@ -60,7 +60,7 @@ TEST(PairCluster, IsRefusedWithOneSentence) {
   refused([](PairCluster& c) { c.devices.clear(); }, "needs a device");
   refused([](PairCluster& c) { c.devices[1].name = "a"; }, "two devices are named 'a'");
   refused([](PairCluster& c) { c.devices[1].name = ""; }, "has no name");
-  for (const double speed : {0.0, -1.0, kNan, HUGE_VAL})
+  for (const double speed : {0.0, 0.5, -1.0, kNan, 1e300, HUGE_VAL})
     refused([&](PairCluster& c) { c.devices[0].flops_per_second = speed; }, "device 'a' computes");
   refused([](PairCluster& c) { c.devices[0].memory_bytes = 0; }, "device 'a' has 0 bytes of memory");
   refused([](PairCluster& c) { c.bytes_per_second.pop_back(); }, "bytes_per_second has 1 rows for 2");

@@ -40,7 +40,7 @@ PairCluster empty_cluster(std::string name, std::size_t devices) {
   return {.name = std::move(name), .devices = {}, .bytes_per_second = zeros, .latency_seconds = zeros};
 }
 
-// What is known of each site of a preset, whose devices are listed site by site.
+// One site of a preset, whose devices are listed site by site.
 struct Site {
   int devices = 0;
   double flops_per_second = 0;

@@ -9,7 +9,7 @@
 // Clusters of sites: links are fast inside a site and slow between sites.
 namespace dear {
 
-// What is drawn lies between these, every factor equally likely.
+// A number that is drawn lies between these, every factor equally likely.
 struct Drawn {
   double least = 0;
   double most = 0;
@@ -33,8 +33,8 @@ struct SiteOptions {
                                          std::int64_t{11} << 30};
   std::uint64_t seed = 1;
 };
-// The same for every compiler, but for the rounding of exp(). ConfigError for fewer than one site or device,
-// more sites than devices, and a range that is not above 0, not finite or turned round.
+// It is the same for every compiler, but for the rounding of exp(). ConfigError for fewer than one site or
+// device, more sites than devices, and a range that is not above 0, not finite or turned round.
 PairCluster random_sites(const SiteOptions& options = {});
 
 struct PairClusterPreset {
