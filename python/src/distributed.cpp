@@ -9,7 +9,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "dear/comm/process_group/c10d.h"
-#include "dear/train/torch_backend/backend.h"
+#include "dear/comm/torch_backend/backend.h"
 #include "python/src/parts.h"
 
 namespace dear::python {

@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/error.h"
+#include "dear/comm/process_group/torch_types.h"
 #include "dear/train/data_parallel/stream_training.h"
 #include "dear/train/data_parallel/trainer.h"
-#include "dear/train/optim/torch_types.h"
 #include "dear/train/streams/gradients_on_stream.h"
 
 namespace dear::train {
@@ -69,7 +69,7 @@ optim::ReducedGradients& GradientChanges::final_gradients() {
       gradient = gradient.contiguous();
     }
     const torch::Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
-    const DType dtype = optim::dtype_of(values.scalar_type()).value_or(DType::u8);
+    const DType dtype = process_group::dtype_of(values.scalar_type()).value_or(DType::u8);
     gradients_alone_.add_counted(values.mutable_data_ptr(), values.numel(), dtype);
     gradients_alone_.add_held(values.mutable_data_ptr(), values.numel(), dtype);
   }

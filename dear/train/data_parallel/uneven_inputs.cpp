@@ -7,10 +7,10 @@
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/agreement/participation.h"
+#include "dear/comm/process_group/torch_types.h"
 #include "dear/train/data_parallel/join.h"
 #include "dear/train/data_parallel/stream_training.h"
 #include "dear/train/data_parallel/trainer.h"
-#include "dear/train/optim/torch_types.h"
 
 namespace dear::train {
 
@@ -78,7 +78,8 @@ void UnevenInputs::weigh(std::size_t parameter) {
     return;
   }
   optim::ReducedGradients one;
-  one.add_held(gradient.mutable_data_ptr(), gradient.numel(), *optim::dtype_of(gradient.scalar_type()));
+  one.add_held(gradient.mutable_data_ptr(), gradient.numel(),
+               *process_group::dtype_of(gradient.scalar_type()));
   one.scale(factor);
 }
 

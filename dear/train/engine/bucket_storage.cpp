@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "dear/train/optim/torch_types.h"
+#include "dear/comm/process_group/torch_types.h"
 #include "dear/train/streams/bucket_queue.h"
 
 namespace dear::train {
@@ -14,7 +14,7 @@ namespace {
 torch::Tensor flat_tensor(const Buffer& buffer, const buckets::BucketLayout& layout) {
   return torch::from_blob(
       buffer.data(), {layout.elements}, [buffer](void*) {},
-      torch::dtype(optim::scalar_type_of(layout.dtype)));
+      torch::dtype(process_group::scalar_type_of(layout.dtype)));
 }
 
 }  // namespace
@@ -47,7 +47,7 @@ BucketStorage::BucketStorage(const at::Device& device, buckets::BucketLayout lay
       own_(std::move(own)),
       incoming_(own_.size()),
       parameters_(torch::zeros({copies == Copies::none ? 0 : layout_.elements},
-                               torch::dtype(optim::scalar_type_of(layout_.dtype)).device(device))),
+                               torch::dtype(process_group::scalar_type_of(layout_.dtype)).device(device))),
       gradients_(torch::zeros({layout_.elements}, parameters_.options())),
       parameter_data_(parameters_.const_data_ptr()),
       gradient_data_(gradients_.const_data_ptr()) {

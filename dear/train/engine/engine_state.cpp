@@ -4,10 +4,10 @@
 #include <map>
 
 #include "dear/comm/group/exchange.h"
+#include "dear/comm/process_group/torch_types.h"
 #include "dear/train/autograd/operator_observer.h"
 #include "dear/train/engine/engine.h"
 #include "dear/train/engine/sharing.h"
-#include "dear/train/optim/torch_types.h"
 
 namespace dear::train {
 
@@ -119,7 +119,7 @@ void EngineState::replace(const Outlines& outlines, const Values& values) {
   std::map<std::string, torch::Tensor> rooms;
   for (BucketId id = 0; id < engine_.model().buckets().size(); ++id) {
     const buckets::BucketLayout& layout = engine_.model().buckets()[id].layout();
-    const at::ScalarType type = engine_.updates().state_type(optim::scalar_type_of(layout.dtype));
+    const at::ScalarType type = engine_.updates().state_type(process_group::scalar_type_of(layout.dtype));
     std::map<std::string, torch::Tensor> flat;
     for (const std::string& name : vectors_in(id, outlines)) {
       torch::Tensor& room = rooms[name];

@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "dear/comm/process_group/torch_types.h"
 #include "dear/train/engine/parameters_in_buckets.h"
-#include "dear/train/optim/torch_types.h"
 
 namespace dear::train {
 
@@ -18,7 +18,7 @@ std::string nonfinite_text(const metrics::NonFinite& found, std::int64_t element
 metrics::NonFinite find_nonfinite(const torch::Tensor& flat, const Range& range) {
   const auto* data = static_cast<const std::byte*>(flat.const_data_ptr());
   return metrics::find_nonfinite(data + range.begin * flat.element_size(), range.size(),
-                                 *optim::dtype_of(flat.scalar_type()));
+                                 *process_group::dtype_of(flat.scalar_type()));
 }
 
 BucketGradients ParametersInBuckets::gradients_of(BucketId bucket, std::optional<Range> part) const {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
+#include "dear/comm/process_group/torch_types.h"
 #include "dear/schedule/policies/compressed.h"
 #include "dear/schedule/policies/decision.h"
 #include "dear/schedule/policies/one_copy.h"
 #include "dear/schedule/policies/policy.h"
-#include "dear/train/optim/torch_types.h"
 
 namespace dear::train {
 
@@ -20,7 +20,7 @@ Workload workload_of(const std::vector<TrainedParameter>& parameters, const std:
     layer.tensors.push_back(static_cast<TensorId>(workload.tensors.size()));
     if (layer.name.empty()) layer.name = parameter.module.empty() ? "(root)" : parameter.module;
     workload.tensors.push_back(
-        {parameter.name, parameter.tensor.numel(), *optim::dtype_of(parameter.tensor.scalar_type())});
+        {parameter.name, parameter.tensor.numel(), *process_group::dtype_of(parameter.tensor.scalar_type())});
   }
   return workload;
 }

@@ -6,10 +6,10 @@
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/agreement/control_plane.h"
+#include "dear/comm/process_group/torch_types.h"
 #include "dear/train/autograd/operator_observer.h"
 #include "dear/train/engine/bucket_updates.h"
 #include "dear/train/optim/outlines.h"
-#include "dear/train/optim/torch_types.h"
 
 namespace dear::train {
 
@@ -26,8 +26,8 @@ optim::ShardedOptimizer::Outlines BucketUpdates::outlines() {
 
 torch::Tensor BucketUpdates::gather_vector(BucketId bucket, const std::string& name) {
   const buckets::BucketLayout& layout = model_.buckets()[bucket].layout();
-  const at::ScalarType type = state_type(optim::scalar_type_of(layout.dtype));
-  const DType dtype = *optim::dtype_of(type);
+  const at::ScalarType type = state_type(process_group::scalar_type_of(layout.dtype));
+  const DType dtype = *process_group::dtype_of(type);
   const Buffer buffer = group_.allocate(layout.elements * size_of(dtype));
   torch::Tensor flat =
       torch::from_blob(buffer.data(), {layout.elements}, [buffer](void*) {}, torch::dtype(type));
@@ -100,9 +100,9 @@ void BucketUpdates::write_state(const States& states) {
     const buckets::BucketLayout& layout = model_.buckets()[id].layout();
     std::map<std::string, torch::Tensor> flat;
     for (const std::string& name : optim::vectors_of(outlines)) {
-      const torch::Tensor whole = torch::zeros(
-          {layout.elements},
-          model_.buckets()[id].parameters().options().dtype(state_type(optim::scalar_type_of(layout.dtype))));
+      const torch::Tensor whole =
+          torch::zeros({layout.elements}, model_.buckets()[id].parameters().options().dtype(
+                                              state_type(process_group::scalar_type_of(layout.dtype))));
       for (std::size_t i = 0; i < model_.parameters().size(); ++i) {
         if (model_.bucket_of(i) != id || !states[i]) continue;
         const auto found = states[i]->vectors.find(name);

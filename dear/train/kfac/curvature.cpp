@@ -11,9 +11,9 @@
 #include "dear/base/os/cache_line.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/agreement/control_plane.h"
+#include "dear/comm/process_group/torch_types.h"
 #include "dear/methods/kfac/factor.h"
 #include "dear/train/kfac/inverse.h"
-#include "dear/train/optim/torch_types.h"
 
 namespace dear::train::kfac {
 namespace {
@@ -94,7 +94,7 @@ bool Curvature::keeps(FactorId factor) const {
 // ---- on the wire
 
 void Curvature::lay_out() {
-  const std::int64_t size = size_of(*optim::dtype_of(type_));
+  const std::int64_t size = size_of(*process_group::dtype_of(type_));
   std::int64_t offset = 0;
   const auto aligned = [&] { return os::whole_cache_lines(offset * size) / size; };
   for (std::size_t group = 0; group < plan_.groups.size(); ++group) {
@@ -122,7 +122,7 @@ std::int64_t Curvature::elements_of(StepId step) const {
 
 void Curvature::start(Instance which) {
   const Work& work = iteration_.work[which.step];
-  const DType dtype = *optim::dtype_of(type_);
+  const DType dtype = *process_group::dtype_of(type_);
   Request request{.collective = Collective::broadcast,
                   .view = {.buffer = buffer_, .count = elements_of(which.step), .dtype = dtype},
                   .output = {},
@@ -319,7 +319,7 @@ void Curvature::end_step() {
 
 void Curvature::share_averages() {
   if (!plan_.reduce_to_owner) return;
-  const DType dtype = *optim::dtype_of(type_);
+  const DType dtype = *process_group::dtype_of(type_);
   for (FactorId id = 0; id < plan_.factors.size(); ++id) {
     const std::optional<int>& owner = plan_.placement[id];
     if (!owner) continue;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "dear/train/optim/torch_types.h"
+#include "dear/comm/process_group/torch_types.h"
 
 namespace dear::model {
 namespace {
@@ -11,7 +11,8 @@ namespace {
 // Takes those out of `buffers` that are averaged, which are of floating point; by their types.
 std::vector<torch::Tensor> split_off_averaged(std::vector<torch::Tensor>& buffers, BufferSync how) {
   const auto others = std::stable_partition(buffers.begin(), buffers.end(), [&](const torch::Tensor& tensor) {
-    return how == BufferSync::averaged && tensor.is_floating_point() && optim::dtype_of(tensor.scalar_type());
+    return how == BufferSync::averaged && tensor.is_floating_point() &&
+           process_group::dtype_of(tensor.scalar_type());
   });
   std::vector<torch::Tensor> averaged(buffers.begin(), others);
   buffers.erase(buffers.begin(), others);

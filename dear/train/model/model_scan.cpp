@@ -12,9 +12,9 @@
 #include "dear/base/vocabulary/digest.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/group/exchange.h"
+#include "dear/comm/process_group/torch_types.h"
 #include "dear/train/autograd/gradient_hook.h"
 #include "dear/train/model/tensor_broadcast.h"
-#include "dear/train/optim/torch_types.h"
 
 namespace dear::train {
 namespace {
@@ -49,7 +49,7 @@ void require_usable(const std::string& name, const torch::Tensor& tensor) {
   if (tensor.layout() != torch::kStrided || !tensor.is_non_overlapping_and_dense()) {
     throw ConfigError(fmt::format("parameter '{}' is not dense in memory: make it contiguous()", name));
   }
-  if (!optim::dtype_of(tensor.scalar_type()) || !tensor.is_floating_point()) {
+  if (!process_group::dtype_of(tensor.scalar_type()) || !tensor.is_floating_point()) {
     throw ConfigError(
         fmt::format("parameter '{}' is of type {}, which cannot be trained on several ranks: use float, "
                     "double, half or bfloat16",

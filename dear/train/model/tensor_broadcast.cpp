@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "dear/base/vocabulary/units.h"
+#include "dear/comm/process_group/torch_types.h"
 #include "dear/train/autograd/operator_observer.h"
-#include "dear/train/optim/torch_types.h"
 
 namespace dear::model {
 namespace {
@@ -70,7 +70,7 @@ void TensorBroadcast::send(std::size_t first, std::size_t last, int root) {
   std::int64_t bytes = 0;
   for (std::size_t i = first; i < last; bytes += padded_bytes(tensors_[i++]))
     if (root < 0 || group_.rank() == root) staged(tensors_[i], bytes).copy_(tensors_[i]);
-  const DType dtype = root == kMean ? *optim::dtype_of(tensors_[first].scalar_type()) : DType::u8;
+  const DType dtype = root == kMean ? *process_group::dtype_of(tensors_[first].scalar_type()) : DType::u8;
   const View view{.buffer = staging_, .offset_bytes = 0, .count = bytes / size_of(dtype), .dtype = dtype};
   (root < 0 ? group_.all_reduce(view, root == kMean ? Reduction::average : Reduction::bitwise_or)
             : group_.broadcast(view, root))

@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "dear/comm/process_group/torch_types.h"
 #include "dear/methods/moe/routing.h"
 #include "dear/train/moe/weights.h"
-#include "dear/train/optim/torch_types.h"
 
 namespace dear::train::moe {
 namespace {
@@ -49,7 +49,7 @@ void Exchange::launch(const char* what, const torch::Tensor& rows, const std::ve
   shape_ = {.chunks = std::ssize(sends) / options_.group->size(),
             .room = options_.room,
             .width = rows.size(1),
-            .dtype = optim::dtype_of(rows.scalar_type()).value()};
+            .dtype = process_group::dtype_of(rows.scalar_type()).value()};
   type_ = rows.options();
   under_way_ = options_.group->launch(fmt::format("{}, {}", what, options_.name), shape_, sends,
                                       [&](std::byte* to) { fill(to, bytes_of(from)); });

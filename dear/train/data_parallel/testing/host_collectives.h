@@ -7,7 +7,7 @@
 #include <torch/types.h>
 
 #include "dear/comm/group/group.h"
-#include "dear/train/optim/torch_types.h"
+#include "dear/comm/process_group/torch_types.h"
 #include "dear/train/streams/stream_collectives.h"
 
 namespace dear::train::testing {
@@ -36,7 +36,7 @@ class HostCollectives : public StreamCollectives {
     group_.perform({.collective = collective,
                     .view = {.buffer = buffer_,
                              .count = vector.numel(),
-                             .dtype = *optim::dtype_of(vector.scalar_type())},
+                             .dtype = *process_group::dtype_of(vector.scalar_type())},
                     .reduction = reduction});
     std::memcpy(vector.mutable_data_ptr(), buffer_.data(), vector.nbytes());
   }

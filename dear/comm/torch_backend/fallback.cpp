@@ -1,8 +1,8 @@
-#include "dear/train/torch_backend/fallback.h"
+#include "dear/comm/torch_backend/fallback.h"
 
 #include <utility>
 
-#include "dear/train/torch_backend/works.h"
+#include "dear/comm/torch_backend/works.h"
 
 namespace dear::torch_backend {
 namespace {

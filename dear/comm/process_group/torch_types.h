@@ -8,7 +8,7 @@
 
 #include "dear/base/vocabulary/dtype.h"
 
-namespace dear::optim {
+namespace dear::process_group {
 
 inline constexpr std::array<std::pair<at::ScalarType, DType>, 7> kTypes{{{at::kFloat, DType::f32},
                                                                          {at::kDouble, DType::f64},
@@ -31,4 +31,4 @@ inline at::ScalarType scalar_type_of(DType dtype) {
   return at::kByte;
 }
 
-}  // namespace dear::optim
+}  // namespace dear::process_group

@@ -1,4 +1,4 @@
-#include "dear/train/torch_backend/backend.h"
+#include "dear/comm/torch_backend/backend.h"
 
 #include <utility>
 
@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/error.h"
-#include "dear/train/optim/torch_types.h"
-#include "dear/train/torch_backend/tensors.h"
-#include "dear/train/torch_backend/works.h"
+#include "dear/comm/process_group/torch_types.h"
+#include "dear/comm/torch_backend/tensors.h"
+#include "dear/comm/torch_backend/works.h"
 
 namespace dear::torch_backend {
 
@@ -43,7 +43,7 @@ std::optional<Operation> Backend::operation_of(Collective collective, const at::
     operation.count *= like.element_size();
     return operation;
   }
-  const std::optional<DType> dtype = optim::dtype_of(like.scalar_type());
+  const std::optional<DType> dtype = process_group::dtype_of(like.scalar_type());
   const std::optional<Reduction> how = reduction_of(reduction);
   if (!dtype || !how || !obstacle_to(*dtype, *how).empty()) return std::nullopt;
   if (*how == Reduction::average && !at::isFloatingType(like.scalar_type())) return std::nullopt;
