@@ -103,6 +103,18 @@ class Training(Case):
         self.assertSameBits(states[1], states[0])
         self.assertSameBits(states[2], states[0])
 
+    def test_buckets_stay_from_step_to_step(self) -> None:
+        net = Net()
+        model, optimizer = dear.distribute(net, torch.optim.Adam(net.parameters()), fusion="25MiB")
+        places = []
+        for step in range(4):
+            model(batch(self.rank, step=step)).square().mean().backward()
+            optimizer.step()
+            model.synchronize()
+            places.append(net.first.weight.data_ptr())
+        self.assertEqual(places[1:], places[1:2] * 3)
+        model.close()
+
     def test_clipping_counts_each_expert_once(self) -> None:
         def sgd(parameters: Any) -> Any:
             return torch.optim.SGD(parameters, lr=0.1)
