@@ -143,6 +143,9 @@ def main() -> None:
     ):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--parts", type=int, default=2, help="of a batch (default: %(default)s)")
+    parser.add_argument(
+        "--fusion", default="25MB", help="buckets of dense gradients (default: %(default)s, as of PyTorch's)"
+    )
     parser.add_argument("--turns", type=int, default=12, help="of three steps each (default: %(default)s)")
     parser.add_argument("--wire", type=float, default=0, help="MB/s of the modelled network; 0 for none")
     options = parser.parse_args()
@@ -210,7 +213,7 @@ def main() -> None:
     ]
     for name, overlap, of_mixture, of_model in ways:
         net = network(False, of_mixture)
-        parallel = dear.distribute(net, adamw(net), overlap=overlap, parts=of_model, fusion="25MB")
+        parallel = dear.distribute(net, adamw(net), overlap=overlap, parts=of_model, fusion=options.fusion)
         add(f"dear {name}", *parallel)
 
     seconds: dict[str, list[float]] = {name: [] for name in steps}
@@ -220,7 +223,7 @@ def main() -> None:
         for name, step in steps.items():
             dist.barrier()
             wire.waited, begin = 0.0, time.perf_counter()
-            for _ in range(3):
+            for _ in range(3 if turn else 8):  # in the first turn dear plans by what it measures
                 losses[name].append(step())
             if isinstance(net := nets[name], dear.DataParallel):
                 net.synchronize()
@@ -247,8 +250,14 @@ def main() -> None:
         rival = statistics.median(seconds["PyTorch, Gloo"])
         for name in steps:
             median, waited = statistics.median(seconds[name]), statistics.median(waits[name])
+            predicted = ""
+            if name in ("dear weights", "dear lancet"):
+                report = nets[name].overlap_report()
+                waits_of = report["waited_seconds"] - report["hidden_seconds"]
+                predicted = f"; predicted {1e3 * report['iteration_seconds']:.1f}, of it {1e3 * waits_of:.1f}"
             print(
                 f"{name:14} {1e3 * median:7.1f} ms a step, {1e3 * waited:6.1f} ms of it waits, {rival / median:.2f} times as fast"
+                + predicted
             )
     for one in nets.values():
         if isinstance(one, dear.DataParallel):

@@ -339,9 +339,10 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
     def overlap_report(self) -> dict[str, Any]:
         """What `overlap` did: overlap, mixtures (names of dear.MoE layers), deferred (names of layers whose weight gradients
         are computed under all-to-alls), left_out (a reason by name); parts, cut (the name of the module that is cut into them; "" is
-        the model), uncut_because, choosing_parts; of "lancet" on this rank: planned (from the fourth pass
-        on), and of the measured backward pass all_to_all_seconds, waited_seconds (of these not under other parts), and
-        hidden_seconds (of these under weight gradients, as planned)."""
+        the model), uncut_because, choosing_parts; of "lancet": planned (from the sixth pass
+        on), and as was measured in the three passes before, as means of the ranks, all_to_all_seconds of an iteration, waited_seconds
+        (of these not under other parts), hidden_seconds (of these under weight gradients, as planned), and
+        iteration_seconds (predicted)."""
         return self._overlap.told()
 
     def tuning(self) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ that go under it are computed (Lancet, Jiang et al. 2024, https://doi.org/10.485
 from __future__ import annotations
 
 import contextlib
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Optional
@@ -40,6 +41,11 @@ def wait_late(result: torch.Tensor) -> Optional[Measured]:
     number, _exchanges = _exchanges, _exchanges + 1
     result.grad_fn._set_sequence_nr(2 * (number % _EXCHANGES) + 2)  # type: ignore[attr-defined]
     return None if _pass is None else _pass.has_exchange()
+
+
+def forward_exchange() -> Optional[Measured]:
+    """Who wants to know what becomes of an all-to-all of this forward pass."""
+    return None if _pass is None else _pass.has_forward_exchange()
 
 
 def compute_late(token: torch.Tensor, left: Left) -> None:
@@ -107,51 +113,15 @@ class Left:
             self.measured.takes(time.perf_counter() - begun)
 
 
-class Measured:
-    """An all-to-all or a weight gradient of a pass that is measured."""
+class Half:
+    """All-to-alls and weight gradients of a forward or a backward pass that is measured, where all-to-alls are waited for at
+    once."""
 
-    def __init__(self, of_pass: Pass, number: int) -> None:
-        self._of_pass, self._number = of_pass, number
-
-    def happens(self, what: str) -> None:
-        """In this order: "ready", "launch", "wait"."""
-        self._of_pass.events.append((what, self._number, time.perf_counter() - self._of_pass.beside))
-
-    def takes(self, seconds: float) -> None:
-        self._of_pass.weight_seconds[self._number] = seconds
-        self._of_pass.beside += seconds
-
-    def travels(self, seconds: float) -> None:
-        self._of_pass.exchange_seconds[self._number] = seconds
-        self._of_pass.beside += seconds
-
-
-class Pass:
-    """A forward pass, whose all-to-alls and weight gradients are numbered in its order, and its backward pass."""
-
-    def __init__(self, plan: Optional[dict[int, int]], measured: bool) -> None:
-        self._plan, self._measured, self._first = plan or {}, measured, _exchanges
-        self.is_planned = plan is not None
-        self._exchanges = self._weights = 0
+    def __init__(self) -> None:
         self.events: list[tuple[str, int, float]] = []  # the last: when, without seconds that are `beside`
         self.beside = 0.0  # seconds of weight gradients and all-to-alls
         self.weight_seconds: dict[int, float] = {}
         self.exchange_seconds: dict[int, float] = {}
-
-    def has_exchange(self) -> Optional[Measured]:
-        self._exchanges += 1
-        return Measured(self, self._exchanges - 1) if self._measured else None
-
-    def has_weight(self) -> tuple[Optional[Measured], Optional[int]]:
-        """Also the number of the all-to-all that it goes under, among all that were ever made."""
-        self._weights += 1
-        under = self._plan.get(self._weights - 1)
-        measured = Measured(self, self._weights - 1) if self._measured else None
-        return measured, None if under is None else self._first + under
-
-    def is_whole(self) -> bool:
-        """Whether its backward pass ran to the end."""
-        return (len(self.exchange_seconds), len(self.weight_seconds)) == (self._exchanges, self._weights)
 
     def in_order(self) -> list[Event]:
         """Of each weight gradient, where the last part of its product was ready. Seconds that it takes, and seconds of
@@ -165,20 +135,71 @@ class Pass:
         return found
 
 
+class Measured:
+    """An all-to-all or a weight gradient of a pass that is measured."""
+
+    def __init__(self, half: Half, number: int) -> None:
+        self._half, self._number = half, number
+
+    def happens(self, what: str) -> None:
+        """In this order: "ready", "launch", "wait"."""
+        self._half.events.append((what, self._number, time.perf_counter() - self._half.beside))
+
+    def takes(self, seconds: float) -> None:
+        self._half.weight_seconds[self._number] = seconds
+        self._half.beside += seconds
+
+    def travels(self, seconds: float) -> None:
+        self._half.exchange_seconds[self._number] = seconds
+        self._half.beside += seconds
+
+
+class Pass:
+    """A forward pass, whose all-to-alls and weight gradients are numbered in its order, and its backward pass."""
+
+    def __init__(self, plan: Optional[dict[int, int]], measured: bool) -> None:
+        self._plan, self._measured, self._first = plan or {}, measured, _exchanges
+        self.is_planned = plan is not None
+        self._exchanges = self._weights = self._forward_exchanges = 0
+        self.forward, self.backward = Half(), Half()
+        self.begun = time.perf_counter()
+
+    def has_exchange(self) -> Optional[Measured]:
+        self._exchanges += 1
+        return Measured(self.backward, self._exchanges - 1) if self._measured else None
+
+    def has_forward_exchange(self) -> Optional[Measured]:
+        self._forward_exchanges += 1
+        return Measured(self.forward, self._forward_exchanges - 1) if self._measured else None
+
+    def has_weight(self) -> tuple[Optional[Measured], Optional[int]]:
+        """Also the number of the all-to-all that it goes under, among all that were ever made."""
+        self._weights += 1
+        under = self._plan.get(self._weights - 1)
+        measured = Measured(self.backward, self._weights - 1) if self._measured else None
+        return measured, None if under is None else self._first + under
+
+    def is_whole(self) -> bool:
+        """Whether its backward pass ran to the end."""
+        half = self.backward
+        return (len(half.exchange_seconds), len(half.weight_seconds)) == (self._exchanges, self._weights)
+
+
 class Planner:
-    """Which weight gradient of a model goes under which all-to-all: from the times of one backward pass, whose all-to-alls
+    """Which weight gradient of a model goes under which all-to-all, from the times of some passes, whose all-to-alls
     are waited for where they are launched, by best fit (Lancet's Algorithm 1). All ranks have the plan of their mean times: a
     gradient may wait for other ranks where it arrives, so it must not arrive before an all-to-all on one rank and after
     it on another."""
 
-    WARM = 2  # passes before the one that is measured
+    WARM, MEASURED = 2, 3  # passes
 
     def __init__(self, gather: Callable[[Any], list[Any]]) -> None:
         self._gather = gather  # what all ranks give, in their order, on every rank
         self._passes = 0
         self._watched: Optional[Pass] = None
+        self._found: list[list[tuple[list[Event], list[Event], float]]] = []  # by pass and rank
         self.plan: Optional[dict[int, int]] = None
-        self.all_to_all_seconds = self.waited_seconds = self.hidden_seconds = 0.0
+        self.all_to_all_seconds = self.waited_seconds = self.hidden_seconds = self.iteration_seconds = 0.0
 
     @contextlib.contextmanager
     def forward(self) -> Iterator[None]:
@@ -186,9 +207,13 @@ class Planner:
         global _pass
         if self._watched is not None:
             watched, self._watched = self._watched, None
-            everyone = self._gather(watched.in_order() if watched.is_whole() else None)
-            if all(events is not None for events in everyone):
-                self._choose(everyone)
+            whole = watched.is_whole()
+            mine = watched.forward.in_order(), watched.backward.in_order(), time.perf_counter() - watched.begun
+            everyone = self._gather(mine if whole else None)
+            if all(one is not None for one in everyone):
+                self._found.append(everyone)
+            if len(self._found) == self.MEASURED:
+                self._choose()
         measured = self.plan is None and self._passes >= self.WARM
         before, _pass = _pass, Pass(self.plan, measured)
         self._watched = _pass if measured else None
@@ -198,17 +223,31 @@ class Planner:
         finally:
             _pass = before
 
-    def _choose(self, everyone: list[list[Event]]) -> None:
+    def _choose(self) -> None:
         self.plan = {}
-        events = []
-        for of_ranks in zip(*everyone):
-            if len({(kind, number) for kind, number, _, _ in of_ranks}) > 1:
-                return  # their backward passes differ
-            means = (sum(of_rank[at] for of_rank in of_ranks) / len(of_ranks) for at in (2, 3))
-            events.append((*of_ranks[0][:2], *means))
-        if events and len({len(one) for one in everyone}) == 1:
-            self.plan, self.waited_seconds, self.hidden_seconds = _C.moe_plan(events)
-            self.all_to_all_seconds = sum(seconds for kind, _, seconds, _ in events if kind == "launch")
+        forward, backward = (_typical([[of_rank[half] for of_rank in one] for one in self._found]) for half in (0, 1))
+        if not backward:
+            return
+        _, waited_forward, _ = _C.moe_plan(forward)
+        self.plan, waited, self.hidden_seconds = _C.moe_plan(backward)
+        self.waited_seconds = waited_forward + waited
+        self.all_to_all_seconds = sum(seconds for kind, _, seconds, _ in (*forward, *backward) if kind == "launch")
+        measured = statistics.median(seconds for one in self._found for _, _, seconds in one)
+        self.iteration_seconds = measured - self.all_to_all_seconds + self.waited_seconds - self.hidden_seconds
+
+
+def _typical(passes: list[list[list[Event]]]) -> list[Event]:
+    """By pass and rank: the median pass of the mean rank; nothing where they differ in what happens."""
+    if len({tuple((kind, number) for kind, number, _, _ in events) for one in passes for events in one}) != 1:
+        return []
+    found = []
+    for place, (kind, number, _, _) in enumerate(passes[0][0]):
+        seconds, at = (
+            statistics.median(statistics.fmean(events[place][column] for events in one) for one in passes)
+            for column in (2, 3)
+        )
+        found.append((kind, number, seconds, at))
+    return found
 
 
 _pass: Optional[Pass] = None  # the forward pass that runs

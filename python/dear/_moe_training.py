@@ -231,13 +231,14 @@ class Overlap:
     def told(self) -> dict[str, Any]:
         planner = self._planned
         planned = planner is not None and planner.plan is not None
-        waited, hidden = (planner.waited_seconds, planner.hidden_seconds) if planned and planner else (0.0, 0.0)
-        travel = planner.all_to_all_seconds if planned and planner else 0.0
+        names = ("all_to_all_seconds", "waited_seconds", "hidden_seconds", "iteration_seconds")
+        seconds = {name: getattr(planner, name) if planned else 0.0 for name in names}
         cut = {} if self._parts is None else self._parts.told()
         return {
             **self.report,
             **{"parts": 1, "cut": "", "uncut_because": "", "choosing_parts": False, **cut},
-            **{"planned": planned, "all_to_all_seconds": travel, "waited_seconds": waited, "hidden_seconds": hidden},
+            "planned": planned,
+            **seconds,
         }
 
     def restore(self, module: nn.Module) -> None:

@@ -173,6 +173,9 @@ class Travelling(nn.Module):
             at_once=self.overlap == "none",
             scale=self.scale,
         )
+        if late:
+            for key in ("tokens", "results"):
+                exchange.measured[key] = _moe_order.forward_exchange()
         token = _moe_nodes.SendTokens.apply(x, exchange)
         if late:
             exchange.measured["gradients of tokens"] = _moe_order.wait_late(token)

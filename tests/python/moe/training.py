@@ -229,7 +229,7 @@ class Training(Case):
         def run(overlap: str) -> tuple[Any, list[str]]:
             net, orders = Net(), []
             model, optimizer = dear.distribute(net, torch.optim.SGD(net.parameters(), lr=0.1), overlap=overlap)
-            for step in range(5):
+            for step in range(7):
                 loss = model(batch(self.rank, step=step)).square().mean()
                 with _moe_order.recording() as log:
                     loss.backward()
@@ -246,12 +246,14 @@ class Training(Case):
         with mock.patch.object(_C, "moe_plan", last):
             model, orders = run("lancet")
         self.assertEqual(orders[:2], ["Lww.Lww." * 2 + "w"] * 2)
-        self.assertEqual(orders[3:], ["L.L.Lw.Lwwwwwww.w"] * 2)
+        self.assertEqual(orders[5:], ["L.L.Lw.Lwwwwwww.w"] * 2)
         self.assertEqual((model.overlap_report()["planned"], model.overlap_report()["hidden_seconds"]), (True, 0.25))
         everyone: list[Any] = [None] * 4
         dist.all_gather_object(everyone, plans)
         self.assertEqual(everyone, [plans] * 4)  # gradients of all ranks arrive in one order
+        forward = plans.pop(0)
         kinds = [what for what, *_ in plans[0]]
+        self.assertEqual([one for one, *_ in forward], ["launch", "wait"] * 4)
         self.assertEqual([len(plans), kinds.count("launch"), kinds.count("wait"), kinds.count("ready")], [1, 4, 4, 9])
         self.assertTrue(all(seconds > 0 for _, _, seconds, _ in plans[0]))
         natural, _ = run("none")
