@@ -225,7 +225,8 @@ class Planner:
 
     def _choose(self) -> None:
         self.plan = {}
-        forward, backward = (_typical([[of_rank[half] for of_rank in one] for one in self._found]) for half in (0, 1))
+        forward = _typical([[of_rank[0] for of_rank in one] for one in self._found])
+        backward = _typical([[of_rank[1] for of_rank in one] for one in self._found])
         if not backward:
             return
         _, waited_forward, _ = _C.moe_plan(forward)
@@ -242,10 +243,8 @@ def _typical(passes: list[list[list[Event]]]) -> list[Event]:
         return []
     found = []
     for place, (kind, number, _, _) in enumerate(passes[0][0]):
-        seconds, at = (
-            statistics.median(statistics.fmean(events[place][column] for events in one) for one in passes)
-            for column in (2, 3)
-        )
+        seconds = statistics.median(statistics.fmean(events[place][2] for events in one) for one in passes)
+        at = statistics.median(statistics.fmean(events[place][3] for events in one) for one in passes)
         found.append((kind, number, seconds, at))
     return found
 
