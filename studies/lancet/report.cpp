@@ -25,7 +25,7 @@ computed, never typed: the rules stand below the table.
 Five ways to train are compared. `unoptimised` runs the iteration as autograd does. `experts` hides all-to-alls under the experts alone, as Tutel and FasterMoE
 do, with the best of 1, 2, 4 and 8 parts. `dw` moves weight gradients under the all-to-alls of the backward, `partition` cuts ranges of the forward into
 parts of the batch, and `lancet` does both; these three also keep collectives of dense gradients out of the way of all-to-alls. The best baseline of the paper is the best of DeepSpeed, Tutel and RAF; here it is the
-better of `unoptimised` and `experts`.
+better of `unoptimised` and `experts`. All of this is in virtual time; [measurements](../../measurements.md#mixtures-of-experts) has steps of a small network that was trained.
 
 )";
 
