@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from . import _C, _moe_nodes, _moe_ranks, _moe_routing
+from . import _C, _moe_cut, _moe_nodes, _moe_ranks, _moe_routing
 from ._moe_linears import linear
 from ._moe_travel import OVERLAPS, Products, Travelling
 
@@ -126,7 +126,7 @@ class MoE(Travelling):
 
     @property
     def balance_loss(self) -> Tensor:
-        """Of this rank's whole batch in the last forward pass that recorded for a backward pass: E times the sum over experts of the
+        """Of this rank's whole batch in the last forward pass of evaluation, or that recorded for a backward pass: E times the sum over experts of the
         share of choices times the mean probability; 1 where all are alike."""
         return self._lost()[0]
 
@@ -142,6 +142,8 @@ class MoE(Travelling):
         return self.balance_weight * balance + self.z_weight * z
 
     def _lost(self) -> tuple[Tensor, Tensor]:
+        if _moe_cut.current() is not None:
+            raise _moe_cut.NotCut("it takes the auxiliary loss of a mixture, which the whole batch has")
         if self._losses is None:
             raise _C.ConfigError(
                 f"rank {self.rank}: a mixture of experts has an auxiliary loss after a forward pass that records for a "
@@ -176,7 +178,9 @@ class MoE(Travelling):
             whole.of_gate.append((logits, probabilities, chosen, scores))
             if self.kind == "batch-prioritized":
                 whole.cut.pause()  # the others come as far
-        if torch.is_grad_enabled() and (whole is None or len(whole.of_gate) == whole.cut.parts):
+        # checkpoint() with use_reentrant=True runs a first pass without autograd, whose loss would have no gradient.
+        has_loss = torch.is_grad_enabled() or not self.training or self.compared
+        if has_loss and (whole is None or len(whole.of_gate) == whole.cut.parts):
             if whole is not None:
                 logits, probabilities, every_choice, _ = whole.all_of_gate()
             else:

@@ -168,7 +168,13 @@ class Parts:
         buffers = {name: (one, one.clone()) for name, one in self._module.named_buffers()}
         reason = ""
         with _same_random_numbers(self._device()) as drawn, torch.no_grad():
-            expected = self.whole(*args, **kwargs)
+            for layer in self._layers:
+                layer.compared = True
+            try:
+                expected = self.whole(*args, **kwargs)
+            finally:
+                for layer in self._layers:
+                    layer.compared = False
             if drawn():
                 reason = "it draws random numbers, as dropout does, which parts would draw in another order"
             for name, (one, clone) in buffers.items():

@@ -27,6 +27,7 @@ class Travelling(nn.Module):
     overlap: str
     kind: str  # of the gate
     scale: float  # of gradients between an expert's result and its input
+    compared = False  # whether a forward pass runs whose results are only compared
     _base: Any
     _counted: dict[str, Any]
     _agreed: bool

@@ -152,6 +152,9 @@ class Cutting(Case):
         def with_loss(net: Net) -> None:
             net.last = nn.Sequential(net.last, Mean())
 
+        def auxiliary(net: Net) -> None:
+            net.last = nn.Sequential(net.last, Auxiliary(net.mixtures))
+
         def of_batch(net: Net) -> None:
             net.last = nn.Sequential(net.last, nn.Softmax(0))
 
@@ -162,6 +165,7 @@ class Cutting(Case):
             (batch_norm, "its buffer 'between.2.running_mean' changes"),
             (dropout, "it draws random numbers"),
             (with_loss, "no sample in its first dimension"),
+            (auxiliary, "takes the auxiliary loss of a mixture"),
             (of_batch, "not those of the whole batch"),
             (checkpointed, "activations within it are checkpointed"),
         ):
@@ -242,6 +246,15 @@ class Cutting(Case):
         self.assertEqual(tried, ([1] * 4 + [2] * 4 + [4] * 4) * 3 + [2, 2])
         self.assertEqual((report["choosing_parts"], report["uncut_because"]), (False, ""))
         model.close()
+
+
+class Auxiliary(nn.Module):
+    def __init__(self, mixtures: Any) -> None:
+        super().__init__()
+        self.of = lambda: sum(one.auxiliary_loss for one in mixtures)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.of()
 
 
 class Mean(nn.Module):
