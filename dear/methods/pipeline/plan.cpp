@@ -1,0 +1,227 @@
+#include "dear/methods/pipeline/plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dear/base/vocabulary/digest.h"
+#include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/ids.h"
+#include "dear/base/vocabulary/printable.h"
+#include "dear/base/vocabulary/units.h"
+
+namespace dear::methods::pipeline {
+namespace {
+
+std::string name_of_operator(const OperatorDag& dag, OperatorId id) {
+  return fmt::format("'{}'", printable(shortened(dag[id].name, 100)));
+}
+
+std::string name_of_device(const PairCluster& cluster, int device) {
+  return fmt::format("'{}'", printable(shortened(cluster.devices[index_of(device)].name, 100)));
+}
+
+void check_stages(const Plan& plan, const StageCosts& costs) {
+  if (plan.stages.empty()) throw ConfigError("a plan needs a stage: it has none");
+  const int devices = static_cast<int>(costs.cluster().devices.size());
+  std::int64_t next = 0;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const auto& [device, operators] = plan.stages[s];
+    if (device < 0 || device >= devices)
+      throw ConfigError(
+          fmt::format("stage {} is on device {}, but there are {}: give one of them", s, device, devices));
+    if (operators.empty()) throw ConfigError(fmt::format("stage {} has no operator: give it one", s));
+    if (operators.begin != next || operators.end > static_cast<std::int64_t>(costs.dag().size()))
+      throw ConfigError(fmt::format(
+          "stage {} has operators {} to {}, but operator {} of {} comes next: give all in order, each once",
+          s, operators.begin, operators.end - 1, next, costs.dag().size()));
+    next = operators.end;
+  }
+  if (next != static_cast<std::int64_t>(costs.dag().size()))
+    throw ConfigError(fmt::format("operator {} is in no stage: add it to the last",
+                                  name_of_operator(costs.dag(), static_cast<OperatorId>(next))));
+  const std::size_t places = index_of(plan.places());
+  std::set<int> first;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const int device = plan.stages[s].device;
+    if (s < places ? !first.insert(device).second : device != plan.stages[s % places].device)
+      throw ConfigError(fmt::format(
+          "stage {} is on device {}, out of turn: stages pass all {} devices in one order, again and again",
+          s, name_of_device(costs.cluster(), device), places));
+  }
+  if (plan.stages.size() % places != 0)
+    throw ConfigError(fmt::format("{} stages do not pass {} devices equally often: give each as many",
+                                  plan.stages.size(), places));
+}
+
+void check_messages(const Plan& plan, const StageCosts& costs) {
+  std::set<std::pair<int, OperatorId>> listed;
+  for (const Message& message : plan.messages) {
+    const int last = static_cast<int>(plan.stages.size()) - 2;
+    if (message.from_stage < 0 || message.from_stage > last)
+      throw ConfigError(
+          fmt::format("a message leaves stage {}, behind which there is none: give one from 0 to {}",
+                      message.from_stage, last));
+    const Stage &from = plan.stages[index_of(message.from_stage)],
+                &to = plan.stages[index_of(message.from_stage) + 1];
+    const OperatorDag& dag = costs.dag();
+    const std::vector<OperatorId> crossing = dag.crossing(static_cast<std::size_t>(to.operators.begin));
+    if (std::find(crossing.begin(), crossing.end(), message.output) == crossing.end())
+      throw ConfigError(
+          fmt::format("the output of operator {} does not travel from stage {} to the next: leave "
+                      "its message out",
+                      message.output < dag.size() ? name_of_operator(dag, message.output)
+                                                  : std::to_string(message.output),
+                      message.from_stage));
+    const std::string what = fmt::format("the message of operator {} from stage {}",
+                                         name_of_operator(dag, message.output), message.from_stage);
+    if (from.device == to.device)
+      throw ConfigError(fmt::format("{} stays on its device: leave it out", what));
+    if (!listed.emplace(message.from_stage, message.output).second)
+      throw ConfigError(fmt::format("{} is listed twice: leave one out", what));
+    for (const double ratio : {message.activation_ratio, message.gradient_ratio}) {
+      if (!std::isfinite(ratio) || ratio < 1)
+        throw ConfigError(fmt::format("{} has a ratio of {}: give a finite number, 1 or more", what, ratio));
+      if (ratio > 1 && is_integer(dag[message.output].dtype))
+        throw ConfigError(fmt::format("{} is of {}, of which none may be lost: leave it out", what,
+                                      name_of(dag[message.output].dtype)));
+    }
+  }
+}
+
+void check_memory(const Plan& plan, const StageCosts& costs) {
+  const std::vector<std::int64_t> peaks = peak_bytes(plan, costs);
+  for (std::size_t place = 0; place < peaks.size(); ++place) {
+    const int device = plan.stages[place].device;
+    const std::int64_t memory = costs.cluster().devices[index_of(device)].memory_bytes;
+    if (peaks[place] > memory)
+      throw ConfigError(fmt::format(
+          "device {} needs {} of memory and has {}: give it fewer operators, or take "
+          "smaller micro-batches or a smaller warm-up",
+          name_of_device(costs.cluster(), device), format_bytes(peaks[place]), format_bytes(memory)));
+  }
+}
+
+}  // namespace
+
+int Plan::places() const {
+  std::set<int> devices;
+  for (const Stage& stage : stages) devices.insert(stage.device);
+  return static_cast<int>(devices.size());
+}
+
+PipelineShape Plan::shape() const {
+  const int on = places();
+  return {.schedule = schedule,
+          .places = on,
+          .stages_of_place = on > 0 ? static_cast<int>(stages.size()) / on : 0,
+          .micro_batches = micro_batches,
+          .warm_up = warm_up};
+}
+
+std::uint64_t Plan::digest(const OperatorDag& dag) const {
+  const auto number = [](auto value) { return static_cast<std::uint64_t>(value); };
+  Digest digest;
+  digest.add(dag.digest()).add(model).add(name_of(schedule)).add(number(micro_batches));
+  digest.add(stages.size());
+  for (const Stage& stage : stages)
+    digest.add(number(stage.device)).add(number(stage.operators.begin)).add(number(stage.operators.end));
+  digest.add(warm_up.size());
+  for (const int depth : warm_up) digest.add(number(depth));
+  digest.add(messages.size());
+  for (const Message& message : messages)
+    digest.add(number(message.from_stage))
+        .add(message.output)
+        .add(std::bit_cast<std::uint64_t>(message.activation_ratio))
+        .add(std::bit_cast<std::uint64_t>(message.gradient_ratio));
+  return digest.value();
+}
+
+void check(const Plan& plan, const StageCosts& costs) {
+  check_stages(plan, costs);
+  check(plan.shape());
+  check_messages(plan, costs);
+  check_memory(plan, costs);
+}
+
+PipelineTimes times_of(const Plan& plan, const StageCosts& costs) {
+  PipelineTimes times{.shape = plan.shape(), .stages = {}, .activations = {}, .gradients = {}};
+  std::map<std::pair<int, OperatorId>, Message> compressed;
+  for (const Message& message : plan.messages) compressed[{message.from_stage, message.output}] = message;
+  const OperatorDag& dag = costs.dag();
+  const auto transfer = [&](int from, int to, std::int64_t bytes) {
+    return transfer_of(costs.cluster(), from, to, static_cast<double>(bytes));
+  };
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const Stage& stage = plan.stages[s];
+    times.stages.push_back(costs.seconds(stage.operators, stage.device));
+    if (s + 1 == plan.stages.size()) continue;
+    std::int64_t there = 0, back = 0;
+    for (const OperatorId output : dag.crossing(static_cast<std::size_t>(stage.operators.end))) {
+      const auto found = compressed.find({static_cast<int>(s), output});
+      const Message message = found == compressed.end() ? Message{} : found->second;
+      there += sent_bytes(dag[output], message.activation_ratio);
+      if (!is_integer(dag[output].dtype)) back += sent_bytes(dag[output], message.gradient_ratio);
+    }
+    const int next = plan.stages[s + 1].device;
+    times.activations.push_back(transfer(stage.device, next, there));
+    times.gradients.push_back(transfer(next, stage.device, back));
+  }
+  const auto stage_of = [&](OperatorId id) {
+    return static_cast<int>(std::find_if(plan.stages.begin(), plan.stages.end(),
+                                         [&](const Stage& stage) { return stage.operators.contains(id); }) -
+                            plan.stages.begin());
+  };
+  std::set<std::pair<int, OperatorId>> exchanged;
+  for (OperatorId id = 0; id < dag.size(); ++id) {
+    if (!dag[id].tied) continue;
+    const int owner = stage_of(*dag[id].tied), reader = stage_of(id);
+    const int from = plan.stages[index_of(owner)].device, to = plan.stages[index_of(reader)].device;
+    if (from == to || !exchanged.emplace(to, *dag[id].tied).second) continue;
+    const std::int64_t bytes = dag[*dag[id].tied].parameter_bytes;
+    times.exchanges.push_back(
+        {.stages = {owner, reader}, .there = transfer(from, to, bytes), .back = transfer(to, from, bytes)});
+  }
+  return times;
+}
+
+double estimated_seconds(const PipelineTimes& times) {
+  const PipelineShape& shape = times.shape;
+  double first = 0;
+  std::vector<double> computing(index_of(shape.places));
+  std::map<std::pair<int, int>, double> carrying;
+  for (std::size_t s = 0; s < times.stages.size(); ++s) {
+    first += times.stages[s].all();
+    const int place = shape.place_of(static_cast<int>(s));
+    computing[index_of(place)] += times.stages[s].all();
+    if (s + 1 == times.stages.size()) continue;
+    const int next = shape.place_of(static_cast<int>(s) + 1);
+    first += times.activations[s].seconds() + times.gradients[s].seconds();
+    carrying[{place, next}] += times.activations[s].busy_seconds;
+    carrying[{next, place}] += times.gradients[s].busy_seconds;
+  }
+  double period = *std::max_element(computing.begin(), computing.end());
+  for (const auto& [link, seconds] : carrying) period = std::max(period, seconds);
+  double exchanged = 0;
+  for (const Exchange& exchange : times.exchanges)
+    exchanged = std::max({exchanged, exchange.there.seconds(), exchange.back.seconds()});
+  return first + (shape.micro_batches - 1) * period + exchanged;
+}
+
+std::vector<std::int64_t> peak_bytes(const Plan& plan, const StageCosts& costs) {
+  std::vector<std::int64_t> held;
+  for (const Stage& stage : plan.stages) held.push_back(costs.held_bytes(stage.operators));
+  const PipelineShape shape = plan.shape();
+  std::vector<std::int64_t> peaks = most_held_bytes(shape, held);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    peaks[index_of(shape.place_of(static_cast<int>(s)))] += costs.resident_bytes(plan.stages[s].operators);
+  return peaks;
+}
+
+}  // namespace dear::methods::pipeline

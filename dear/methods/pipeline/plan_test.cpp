@@ -1,0 +1,204 @@
+#include "dear/methods/pipeline/plan.h"
+
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dear/base/vocabulary/error.h"
+#include "dear/methods/pipeline/models_in_test.h"
+#include "dear/methods/pipeline/planner.h"
+#include "dear/methods/pipeline/zoo_operators.h"
+#include "dear/platform/cluster/sites.h"
+
+namespace dear::methods::pipeline::plan_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using ::testing::ThrowsMessage;
+
+// A skip from op0 to op3, and integers from op1; three devices.
+struct Small {
+  OperatorDag dag = [] {
+    std::vector<Operator> operators = chain_of(6, 1, 4000);
+    operators[1].dtype = DType::i64;
+    operators[3].inputs = {0, 1, 2};
+    return OperatorDag("small", operators);
+  }();
+  PairCluster cluster = alike_cluster(3, 1, 100, 0.5);
+  StageCosts costs{dag, cluster};
+  Plan plan{.model = "small",
+            .method = "by hand",
+            .schedule = ScheduleKind::one_f_one_b,
+            .micro_batches = 4,
+            .stages = {{2, {0, 1}}, {0, {1, 2}}, {1, {2, 6}}},
+            .warm_up = {4, 2, 1},
+            .messages = {{.from_stage = 0, .output = 0, .activation_ratio = 10, .gradient_ratio = 4},
+                         {.from_stage = 1, .output = 0, .activation_ratio = 20, .gradient_ratio = 1}}};
+};
+
+// op0's output passes both links, once each, and is compressed on each of them; op1's is integers.
+TEST(Plan, SendsASkipOnceOverEachLink) {
+  const Small small;
+  const PipelineTimes times = times_of(small.plan, small.costs);
+  ASSERT_EQ(times.activations.size(), 2U);
+  EXPECT_DOUBLE_EQ(times.activations[0].busy_seconds, 100 * 8 / 100.0);
+  EXPECT_DOUBLE_EQ(times.gradients[0].busy_seconds, 250 * 8 / 100.0);
+  EXPECT_DOUBLE_EQ(times.activations[1].busy_seconds, (50 * 8 + 4000) / 100.0);
+  EXPECT_DOUBLE_EQ(times.gradients[1].busy_seconds, 4000 / 100.0);  // that of op0, dense
+  EXPECT_DOUBLE_EQ(times.activations[1].latency_seconds, 0.5);
+  EXPECT_DOUBLE_EQ(times.stages[2].forward, 4);
+  EXPECT_THAT(times.shape.warm_up, ElementsAre(4, 2, 1));
+}
+
+// Every stage and link once, then the busiest three times more.
+TEST(Plan, HasTheClosedFormOfFusionLlm) {
+  const Small small;
+  const PipelineTimes times = times_of(small.plan, small.costs);
+  const double once = 18 + 8 + 20 + 44 + 40 + 4 * 0.5;
+  EXPECT_DOUBLE_EQ(estimated_seconds(times), once + 3 * 44);
+}
+
+TEST(Plan, KnowsTheMemoryOfEachDevice) {
+  const Small small;
+  // Parameters three times; held micro-batches with what they keep and what came.
+  EXPECT_THAT(peak_bytes(small.plan, small.costs),
+              ElementsAre(3 * 4 + 4 * 4000, 3 * 4 + 2 * 8000, 3 * 16 + 1 * (4 * 4000 + 8000)));
+}
+
+TEST(Plan, ExchangesGradientsOfTiedParameters) {
+  std::vector<Operator> operators = chain_of(4, 1, 4000);
+  operators[0].parameter_bytes = 5000;
+  operators[3].tied = 0;
+  const OperatorDag dag("tied", operators);
+  const PairCluster cluster = alike_cluster(2, 1, 100);
+  const StageCosts costs(dag, cluster);
+  Plan plan{.model = "tied",
+            .schedule = ScheduleKind::gpipe,
+            .micro_batches = 1,
+            .stages = {{0, {0, 2}}, {1, {2, 4}}}};
+  const PipelineTimes times = times_of(plan, costs);
+  ASSERT_EQ(times.exchanges.size(), 1U);
+  EXPECT_DOUBLE_EQ(times.exchanges[0].there.busy_seconds, 50);
+  // 12 s of work, 2 x 40 s of messages, and 50 s after the first stage's last gradient.
+  EXPECT_DOUBLE_EQ(play(times).iteration_seconds, 12 + 80 + 50);
+  plan.stages = {{0, {0, 4}}};
+  EXPECT_TRUE(times_of(plan, costs).exchanges.empty());
+}
+
+TEST(Plan, IsWrittenAndReadAsItIs) {
+  const Small small;
+  EXPECT_EQ(parse_plan(to_json(small.plan, small.costs), "x", small.costs), small.plan);
+  const OperatorDag gpt = operators_of(zoo::find_model("gpt2"), {.batch = 8, .micro_batches = 8});
+  const PairCluster sites = find_pair_cluster("three-sites");
+  const StageCosts costs(gpt, sites);
+  const std::string path = testing::TempDir() + "plan.json";
+  for (const ScheduleInfo& schedule : schedule_kinds()) {
+    const Plan plan =
+        make_plan(costs, {.schedule = schedule.kind,
+                          .micro_batches = schedule.kind == ScheduleKind::interleaved ? 24 : 8,
+                          .stages_of_device = schedule.kind == ScheduleKind::interleaved ? 2 : 1,
+                          .compression = {.rule = CompressionRule::ada_top_k, .ratio = 30}});
+    EXPECT_FALSE(plan.messages.empty());
+    write_plan(plan, costs, path);
+    const Plan read = read_plan(path, costs);
+    EXPECT_EQ(read, plan);
+    EXPECT_EQ(read.digest(gpt), plan.digest(gpt));
+  }
+  std::filesystem::remove(path);
+}
+
+TEST(Plan, HasADigestOfAllThatARunNeeds) {
+  const Small small;
+  const std::uint64_t digest = small.plan.digest(small.dag);
+  const std::vector<std::function<void(Plan&)>> changes{
+      [](Plan& p) { p.schedule = ScheduleKind::zb_h1; },
+      [](Plan& p) { p.micro_batches = 8; },
+      [](Plan& p) { p.stages[0].device = 1; },
+      [](Plan& p) { p.stages[1].operators.end = p.stages[2].operators.begin = 3; },
+      [](Plan& p) { p.warm_up[1] = 3; },
+      [](Plan& p) { p.messages[0].gradient_ratio = 5; },
+      [](Plan& p) { p.messages.pop_back(); }};
+  for (const auto& change : changes) {
+    Plan plan = small.plan;
+    change(plan);
+    EXPECT_NE(plan.digest(small.dag), digest);
+  }
+  Plan plan = small.plan;
+  plan.method = "another";
+  EXPECT_EQ(plan.digest(small.dag), digest);
+  EXPECT_NE(small.plan.digest(OperatorDag("small", chain_of(6, 1, 4000))), digest);
+}
+
+TEST(Plan, IsRefusedWithOneSentence) {
+  const auto refused = [](auto change, const std::string& message) {
+    const Small small;
+    Plan plan = small.plan;
+    change(plan);
+    EXPECT_THAT([&] { check(plan, small.costs); }, ThrowsMessage<ConfigError>(HasSubstr(message)));
+  };
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  refused([](Plan& p) { p.stages.clear(); }, "a plan needs a stage");
+  refused([](Plan& p) { p.stages[0].device = 3; }, "stage 0 is on device 3, but there are 3");
+  refused([](Plan& p) { p.stages[1].operators = {1, 1}; }, "stage 1 has no operator");
+  refused([](Plan& p) { p.stages[1].operators = {2, 3}; }, "but operator 1 of 6 comes next");
+  refused([](Plan& p) { p.stages[2].operators.end = 5; }, "operator 'op5' is in no stage");
+  refused([](Plan& p) { p.stages[2].operators.end = 7; }, "give all in order");
+  refused([](Plan& p) { p.stages[2].device = 0; }, "out of turn");
+  refused([](Plan& p) { p.stages[2].device = 2; }, "do not pass 2 devices equally often");
+  refused([](Plan& p) { p.warm_up = {1, 2, 1}; }, "each would wait for the other");
+  refused([](Plan& p) { p.micro_batches = 0; }, "cannot run 0 micro-batches");
+  refused([](Plan& p) { p.messages[0].from_stage = 2; }, "behind which there is none");
+  refused([](Plan& p) { p.messages[0].output = 1; }, "operator 'op1' does not travel from stage 0");
+  refused([](Plan& p) { p.messages[0].output = 9; }, "operator 9 does not travel");
+  refused([](Plan& p) { p.messages[1] = p.messages[0]; }, "is listed twice");
+  for (const double ratio : {0.0, 0.9, kNan, HUGE_VAL})
+    refused([&](Plan& p) { p.messages[0].gradient_ratio = ratio; },
+            "operator 'op0' from stage 0 has a ratio");
+  refused([](Plan& p) { p.messages[1].output = 1; }, "is of int64, of which none may be lost");
+
+  Small small;
+  small.cluster.devices[1].memory_bytes = 20000;
+  EXPECT_THAT([&] { check(small.plan, small.costs); },
+              ThrowsMessage<ConfigError>(HasSubstr("device 'd1' needs 23.5 KiB of memory and has 19.5 KiB")));
+}
+
+TEST(PlanFile, ThatWasEditedIsRefusedWithThePlace) {
+  const Small small;
+  const auto refused = [&](const std::string& replaced, const std::string& by, const std::string& message) {
+    std::string text = to_json(small.plan, small.costs);
+    ASSERT_NE(text.find(replaced), std::string::npos) << replaced << " in " << text;
+    text.replace(text.find(replaced), replaced.size(), by);
+    EXPECT_THAT([&] { parse_plan(text, "p.json", small.costs); },
+                ThrowsMessage<ConfigError>(AllOf(StartsWith("p.json: "), HasSubstr(message))));
+  };
+  refused("\"small\"", "\"large\"", "model: the plan is of 'large', not of 'small'");
+  refused("\"1f1b\"", "\"1f2b\"", "schedule: there is no schedule of a pipeline '1f2b'");
+  refused("\"1f1b\"", "\"gpipe\"", "stages[0].warm_up: unknown");
+  refused("[\"op0\"]", "[]", "stages[1].operators[0]: operator 'op1' stands where 'op0' comes next");
+  refused("[\"op1\"]", "[\"op1\",\"op1\"]", "operator 'op1' stands where 'op2' comes next");
+  refused("\"op5\"]", "\"op5\",\"op5\"]", "operator 'op5' stands where all of the model have been listed");
+  refused(",\"op5\"]", "]", "operator 'op5' is in no stage");
+  refused("\"d2\"", "\"d9\"", "stages[0].device: cluster 'alike' has no device 'd9'");
+  refused("\"d2\"", "\"d1\"", "2 devices");
+  refused("\"output\":\"op0\"", "\"output\":\"op9\"", "compressed[0].output: the model has no such operator");
+  refused("\"activation_ratio\":10.0", "\"activation_ratio\":0.1", "has a ratio of 0.1");
+  refused("\"micro_batches\": 4", "\"micro_batches\": 2", "the warm-up of stage 0 is 4");
+  // One that can be is taken.
+  std::string text = to_json(small.plan, small.costs);
+  const std::string from = R"(["op1"])", to = R"(["op1","op2"])", rest = R"(["op2",)";
+  text.replace(text.find(from), from.size(), to);
+  text.replace(text.find(rest), rest.size(), "[");
+  EXPECT_EQ(parse_plan(text, "x", small.costs).stages[2].operators.begin, 3);
+}
+
+}  // namespace
+}  // namespace dear::methods::pipeline::plan_test

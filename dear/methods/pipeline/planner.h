@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "dear/methods/pipeline/messages.h"
+#include "dear/methods/pipeline/operators.h"
+#include "dear/methods/pipeline/plan.h"
+#include "dear/platform/cluster/pair_cluster.h"
+
+namespace dear::methods::pipeline {
+
+enum class PlanMethod : std::uint8_t {
+  op_fence,      // FusionLLM's: communities in order, then the better of fences and best_partition()
+  equal_number,  // as many operators for each device, as the cluster lists them
+  equal_work     // as much work for each device, as the cluster lists them
+};
+std::string_view name_of(PlanMethod method);         // "op-fence", "equal-number", "equal-work"
+PlanMethod find_plan_method(std::string_view name);  // ConfigError that lists them
+
+struct PlanOptions {
+  PlanMethod method = PlanMethod::op_fence;
+  ScheduleKind schedule = ScheduleKind::one_f_one_b;
+  int micro_batches = 8;
+  int stages_of_device = 1;
+  LinkCompression compression{};
+  double tolerance = 0.25;  // of fences; see fence_partition()
+};
+
+// A plan that uses every device. The warm-up is planned by link, as far as memories let it, whatever the
+// method. OP-Fence tries what links take dense and, where it compresses, what ratio the slowest gets, and
+// keeps the plan with the least estimated_seconds().
+//
+// ConfigError for a cluster that validate() refuses, what best_partition(), check(Plan) and
+// check(LinkCompression) refuse: fewer operators than stages, memories that are too small.
+Plan make_plan(const StageCosts& costs, const PlanOptions& options = {});
+
+}  // namespace dear::methods::pipeline
