@@ -698,6 +698,43 @@ class BenchCollective(Command):
         )
 
 
+LINKS = ["bench", "links", "--workers", "3", "--sizes", "16KiB,64KiB", "--repeat", "1"]
+SLOW = ["--network", "bandwidth=100mbit,latency=50us"]  # so that larger messages take longer on a busy machine as well
+
+
+class BenchLinks(Command):
+    def test_writes_a_cluster_that_other_commands_take_as_a_network(self):
+        files = ["--output", "links.json", "--json", "out.json", "--name", "here"]
+        output = self.succeed(*LINKS, *SLOW, *files, "--flops", "1e12,2e12,3e12", "--memory", "1GiB")
+        for part in ("bandwidth", "latency", "from 2", "to 2", "cluster file: links.json", "network: modelled"):
+            self.assertIn(part, output)
+        with open(self.path("links.json"), encoding="utf-8") as file:
+            cluster = json.load(file)
+        self.assertEqual((cluster["format"], cluster["name"]), ("dear-pair-cluster", "here"))
+        self.assertEqual([device["flops_per_second"] for device in cluster["devices"]], [1e12, 2e12, 3e12])
+        with open(self.path("out.json"), encoding="utf-8") as file:
+            results = json.load(file)
+        self.assertEqual(results["modelled"], ["communication"])
+        self.assertEqual([(link["from"], link["to"]) for link in results["links"]], [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)])
+        for link in results["links"]:
+            self.assertEqual(cluster["bytes_per_second"][link["from"]][link["to"]], link["bytes_per_second"])
+            self.assertEqual([trip["bytes"] for trip in link["round_trips"]], [1, 16384, 65536])
+
+        self.refuse(*LINKS, "--network", "links.json", "--backend", "shm", naming="shm", command="dear bench links")
+        self.refuse("bench", "links", "--workers", "2", "--network", "links.json", naming="3 devices", command="dear bench links")
+
+    def test_refuses_wrong_options_before_it_measures(self):
+        for arguments, naming in [
+            (["--workers", "1"], "--workers"),
+            (["--sizes", "1KiB"], "--sizes"),
+            (["--flops", "1,2,3"], "--flops"),
+            (["--memory", "lots"], "lots"),
+            (["--output", "no/such/folder.json"], "no/such/folder.json"),
+            (["--network", "none.json"], "none.json"),
+        ]:
+            self.refuse("bench", "links", *arguments, naming=naming, command="dear bench links")
+
+
 if __name__ == "__main__":
     DEAR = os.path.abspath(sys.argv.pop(1))
     unittest.main()

@@ -66,6 +66,7 @@ RESULTS = [
     ("dear plan", ["--model", "gpt2-s-moe", "--cluster", "p3dn-64", "--ranks", "8"], ["computation", "communication"]),
     ("dear tune", JOB, ["computation", "communication"]),
     ("dear bench collective", ["--ranks", "2", "--sizes", "4B", "--repeat", "1", "--rivals", "none"], []),
+    ("dear bench links", ["--sizes", "16KiB,64KiB", "--repeat", "1", "--network", "bandwidth=100mbit,latency=50us"], ["communication"]),
     ("dear aggregate", ["--workers", "2", "--elements", "4K", "--steps", "2"], []),
     ("dear aggregate", ["--workers", "2", "--elements", "4K", "--steps", "2", *AT_ONCE], ["communication"]),
 ]  # fmt: skip
@@ -163,6 +164,7 @@ class Options(Calls):
         self.refuse_all([["simulate", *JOB, "--json", "out.svg", "--plot", "./out.svg"], ["plan", *JOB, "--json", "out", "--schedule", "./out"],
                          ["train", "--json", "out", "--trace", "./out"], ["tune", *JOB, "--json", "out.svg", "--plot", "./out.svg"],
                          ["bench", "collective", "--json", "out.svg", "--plot", "./out.svg"],
+                         ["bench", "links", "--json", "out.json", "--output", "./out.json"],
                          ["replay", "--model", "model.json", "--json", "out", "--trace", "./out"]])  # fmt: skip
 
     def test_draw_svg_pdf_and_png_and_nothing_else(self) -> None:

@@ -23,6 +23,7 @@ MARKS = {
     "dear trace summary": "needs torch",
     "dear replay": "not run: minutes",
     "dear bench collective": "not run: minutes",
+    "dear bench links": "not run: the links are those of the machine",
     "dear aggregate": "not run: half a minute",
     "dear study paper": "not run: half a minute",
     "dear study kfac": "not run: seconds, in the tests of the study",

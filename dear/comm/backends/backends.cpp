@@ -9,6 +9,7 @@
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/nearest.h"
+#include "dear/comm/awaited/channels/awaited.h"
 #include "dear/comm/gloo/gloo.h"
 #include "dear/comm/group/single.h"
 #include "dear/comm/mpi/channels/mpi.h"
@@ -138,7 +139,7 @@ BackendChoice choose_over_mpi(const Placement& placement) {
 
 bool is_mpi(const std::string& launcher) { return launcher == "Open MPI" || launcher == "MPICH"; }
 
-MadeBackend make_gloo(const Placement& placement) {
+channels::GlooOptions gloo_options(const Placement& placement) {
   const LaunchEnvironment& environment = placement.environment;
   if (environment.master_address.empty() || environment.master_port == 0) {
     throw ConfigError(fmt::format(
@@ -146,14 +147,17 @@ MadeBackend make_gloo(const Placement& placement) {
         "rank 0 and MASTER_PORT to a free port on it (1 to 65535), alike on all ranks",
         environment.rank, environment.size, environment.launcher));
   }
-  return {.backend = backends::make_gloo({.rank = environment.rank,
-                                          .size = environment.size,
-                                          .master_address = environment.master_address,
-                                          .master_port = environment.master_port,
-                                          .job = environment.job,
-                                          .interface_name = environment.network_interface,
-                                          .deadline = placement.deadline},
-                                         {.reproducible = placement.reproducible}),
+  return {.rank = environment.rank,
+          .size = environment.size,
+          .master_address = environment.master_address,
+          .master_port = environment.master_port,
+          .job = environment.job,
+          .interface_name = environment.network_interface,
+          .deadline = placement.deadline};
+}
+
+MadeBackend make_gloo(const Placement& placement) {
+  return {.backend = backends::make_gloo(gloo_options(placement), {.reproducible = placement.reproducible}),
           .note = ""};
 }
 
@@ -170,6 +174,13 @@ BackendChoice choose_gloo(const Placement& placement) {
           .reason = fmt::format("{}, and they met at {} port {}", where, environment.master_address,
                                 environment.master_port),
           .backend = make_gloo(placement).backend};
+}
+
+std::unique_ptr<channels::Channels> open_gloo_channels(const Placement& placement) {
+  return channels::make_awaited(channels::open_gloo(gloo_options(placement)));
+}
+std::unique_ptr<channels::Channels> open_mpi_channels(const Placement& placement) {
+  return open_mpi(placement);
 }
 
 BackendChoice choose(const Placement& placement) {
@@ -190,13 +201,14 @@ BackendChoice choose(const Placement& placement) {
 
 const std::vector<BackendEntry>& backend_table() {
   static const std::vector<BackendEntry> kTable = {
-      {"single", "one rank, nothing to send", nothing_missing, make_single},
-      {"shm", "ranks of one host on shared memory", nothing_missing, make_shm},
-      {"gloo", "ranks on any hosts, over Gloo (TCP), whoever started them", channels::gloo_missing,
-       make_gloo},
-      {"mpi", "ranks on any hosts, over the MPI that started them", mpi_missing, make_mpi},
-      {"mpi-messages", "the same, all of it by messages on one host, too", mpi_missing, make_mpi_messages},
-      {"two-level", "shared memory inside hosts, MPI across", mpi_missing, make_two_level},
+      {"single", "one rank, nothing to send", nothing_missing, make_single, nullptr},
+      {"shm", "ranks of one host on shared memory", nothing_missing, make_shm, nullptr},
+      {"gloo", "ranks on any hosts, over Gloo (TCP), whoever started them", channels::gloo_missing, make_gloo,
+       open_gloo_channels},
+      {"mpi", "ranks on any hosts, over the MPI that started them", mpi_missing, make_mpi, open_mpi_channels},
+      {"mpi-messages", "the same, all of it by messages on one host, too", mpi_missing, make_mpi_messages,
+       open_mpi_channels},
+      {"two-level", "shared memory inside hosts, MPI across", mpi_missing, make_two_level, nullptr},
   };
   return kTable;
 }
@@ -226,6 +238,32 @@ BackendChoice choose_backend(std::string_view name, const Placement& placement) 
   return {.name = std::string(name),
           .reason = fmt::format("as asked for ({}){}", description, made.note),
           .backend = std::move(made.backend)};
+}
+
+void require_messages(std::string_view name) {
+  if (find_backend(name).open_channels != nullptr) return;
+  std::vector<std::string_view> others;
+  for (const BackendEntry& entry : backend_table())
+    if (entry.open_channels != nullptr) others.push_back(entry.name);
+  throw ConfigError(fmt::format(
+      "backend {} does not carry all bytes as messages between two ranks, which links of pairs are "
+      "for: choose one of {}",
+      name, fmt::join(others, ", ")));
+}
+
+ChannelsChoice choose_channels(std::string_view name, const Placement& placement) {
+  const std::string& launcher = placement.environment.launcher;
+  const bool asked_for = !name.empty();
+  if (!asked_for) name = is_mpi(launcher) ? "mpi-messages" : "gloo";
+  require_messages(name);
+  const BackendEntry& entry = find_backend(name);
+  if (const std::string missing = entry.missing(); !missing.empty()) {
+    throw ConfigError(missing);
+  }
+  return {.name = std::string(name),
+          .reason = asked_for ? "as asked for"
+                              : fmt::format("messages between the ranks that {} started", launcher),
+          .channels = entry.open_channels(placement)};
 }
 
 }  // namespace dear

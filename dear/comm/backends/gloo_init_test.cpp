@@ -66,6 +66,46 @@ TEST(GlooInit, IsChosenForRanksOnSeveralHostsThatNoMpiStarted) {
   EXPECT_THAT(reports, Each("ok"));
 }
 
+PairCluster pair_of_links(double bytes_per_second) {
+  return {.name = "two rooms",
+          .devices = {{.name = "a", .flops_per_second = 1e12, .memory_bytes = 1 << 30},
+                      {.name = "b", .flops_per_second = 1e12, .memory_bytes = 1 << 30}},
+          .bytes_per_second = {{0, bytes_per_second}, {2e9, 0}},
+          .latency_seconds = {{0, 1e-6}, {2e-6, 0}}};
+}
+
+void become_on_one_host(int rank, int size, int port) {
+  become(rank, size, port);
+  setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
+  setenv("LOCAL_WORLD_SIZE", std::to_string(size).c_str(), 1);
+}
+
+TEST(GlooInit, IsChosenForLinksOfPairs) {
+  const ReservedPort port;
+  const auto reports = run_in_processes(2, [&](int rank) {
+    become_on_one_host(rank, 2, port.number());
+    std::string said;
+    Group group =
+        init({.network = pair_of_links(1e9), .reproducible = true, .say = [&](const std::string& sentence) {
+                said = sentence;
+              }});
+    EXPECT_THAT(group.modelled_network(), StartsWith("two rooms (2 devices, 8 to 16 Gbit/s"));
+    EXPECT_THAT(group.description(), HasSubstr("Gloo 0."));
+    EXPECT_THAT(said, HasSubstr(rank == 0 ? "backend gloo: messages between the ranks" : ""));
+    comm::testing::check_reductions(group, {.dtypes = {DType::i64}, .counts = {5003}});
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
+TEST(GlooInit, ComparesLinksOfPairs) {
+  const ReservedPort port;
+  const auto reports = run_in_processes(2, [&](int rank) {
+    become_on_one_host(rank, 2, port.number());
+    init({.network = pair_of_links(rank == 0 ? 1e9 : 2e9), .say = [](const std::string&) {}});
+  });
+  EXPECT_THAT(reports, Each(AllOf(StartsWith("MismatchError: "), HasSubstr("modelled network"))));
+}
+
 GridSettings two_by_two() {
   const Link link{.alpha_seconds = 1e-5, .beta_seconds_per_byte = 1e-9};
   return {.cluster =

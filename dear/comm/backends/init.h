@@ -8,8 +8,8 @@
 
 #include "dear/base/vocabulary/say.h"
 #include "dear/comm/group/group.h"
+#include "dear/comm/shaped/modelled_network.h"
 #include "dear/platform/cluster/cluster.h"
-#include "dear/platform/cluster/network.h"
 
 namespace dear {
 
@@ -30,8 +30,10 @@ struct GridSettings {
 struct InitOptions {
   // The deadline of every wait, the rendezvous included.
   std::chrono::duration<double> timeout = std::chrono::seconds(120);
-  // Let collectives take the time that they would take on this network (see shaped/).
-  std::optional<Network> network{};
+  // Let collectives take the time that they would take on this network (see shaped/). One with a link for
+  // each pair is for two or more ranks of one host, on a backend with messages (gloo, mpi, mpi-messages; ""
+  // for one of them).
+  std::optional<ModelledNetwork> network{};
   // Puts the ranks into a grid; not together with `network`.
   std::optional<GridSettings> grid{};
   // One of backends(); "" for the fastest that reaches all ranks.
@@ -45,8 +47,8 @@ struct InitOptions {
 };
 
 // The group of all ranks of this job, from the launcher's environment. ConfigError for a bad environment, an
-// unknown backend, or one that is not there; TimeoutError naming the ranks that did
-// not come.
+// unknown backend, or one that is not there or cannot take the network; TimeoutError naming the ranks that
+// did not come.
 Group init(const InitOptions& options = {});
 
 // The ranks of a backend that a program made itself, such as make_c10d() on a process group, in a grid. Every

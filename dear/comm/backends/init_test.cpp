@@ -11,6 +11,7 @@
 #include "dear/base/os/memory.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/comm/shm/testing/ranks.h"
+#include "dear/platform/cluster/sites.h"
 
 namespace dear::init_test {
 namespace {
@@ -20,6 +21,7 @@ using backends::testing::run_in_processes;
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 void become(int rank, int size, const std::string& rendezvous) {
@@ -59,6 +61,22 @@ TEST(Init, PutsTheGroupOnAModelledNetwork) {
     group.barrier().wait();
   });
   EXPECT_THAT(reports, Each("ok"));
+}
+
+TEST(Init, RefusesLinksOfPairsWhereTheyCannotBeModelled) {
+  const std::string rendezvous = fresh_rendezvous();
+  const PairCluster cluster = find_pair_cluster("two-sites");
+  const auto reports = run_in_processes(3, [&](int rank) {
+    become(0, rank == 0 ? 3 : 8, rendezvous);
+    if (rank == 2) {
+      setenv("LOCAL_RANK", "0", 1);
+      setenv("LOCAL_WORLD_SIZE", "4", 1);
+    }
+    init({.network = cluster, .backend = rank == 1 ? "shm" : ""});
+  });
+  EXPECT_THAT(reports, ElementsAre(AllOf(HasSubstr("8 devices"), HasSubstr("3 ranks")),
+                                   AllOf(HasSubstr("backend shm"), HasSubstr("choose one of gloo")),
+                                   AllOf(HasSubstr("4 of 8 ranks here"), HasSubstr("two-sites"))));
 }
 
 // With its group in a local: no destructor runs.

@@ -43,7 +43,8 @@ class Channels {
 
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
-  [[nodiscard]] virtual std::string description() const = 0;  // "Open MPI 4.1.4"
+  [[nodiscard]] virtual std::string description() const = 0;                 // "Open MPI 4.1.4"
+  [[nodiscard]] virtual std::string modelled_network() const { return ""; }  // "" when real
 
   // `transfer.peer` is another rank.
   virtual void start(Transfer& transfer) = 0;

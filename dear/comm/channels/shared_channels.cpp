@@ -73,6 +73,7 @@ class SharedChannels::Member final : public Channels {
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return static_cast<int>(members_.size()); }
   [[nodiscard]] std::string description() const override { return whole().description(); }
+  [[nodiscard]] std::string modelled_network() const override { return whole().modelled_network(); }
 
   void start(Transfer& transfer) override {
     const Turn turn(*shared_);

@@ -54,6 +54,7 @@ class Programs final : public Backend {
     return fmt::format("programs over {}, {} {}", channels().description(), size_,
                        size_ == 1 ? "rank" : "ranks");
   }
+  [[nodiscard]] std::string modelled_network() const override { return channels().modelled_network(); }
 
   [[nodiscard]] bool takes_any_buffer() const override { return true; }
   Buffer allocate(std::int64_t bytes, Deadline deadline) override {

@@ -1,8 +1,11 @@
 #include "dear/tools/bench_collectives/computation.h"
 
 #include <Eigen/Core>
+#include <chrono>
+#include <deque>
 
 #include "dear/base/os/start_thread.h"
+#include "dear/base/vocabulary/deadline.h"
 
 namespace dear::bench_collectives {
 namespace {
@@ -31,6 +34,31 @@ void Computation::multiply() {
     result.noalias() = activations * weights;
     products_.fetch_add(1, std::memory_order_relaxed);
   }
+}
+
+double measure_flops_per_second(int threads) {
+  constexpr std::chrono::milliseconds kWarmUp{50}, kTurn{200};
+  constexpr std::int64_t kLeastProducts = 100;
+  constexpr int kMostTurns = 50;
+  constexpr double kFlopsOfProduct = 2.0 * kRows * kInputs * kOutputs;
+  std::deque<Computation> all;
+  for (int i = 0; i < threads; ++i) all.emplace_back();
+  const auto products = [&] {
+    std::int64_t sum = 0;
+    for (const Computation& one : all) sum += one.products();
+    return sum;
+  };
+  std::this_thread::sleep_for(kWarmUp);
+  const SteadyTime start = SteadyClock::now();
+  const std::int64_t before = products();
+  std::int64_t finished = 0;
+  // On a host with much else to do a thread may not get a core for a while.
+  for (int i = 0; i < kMostTurns && finished < kLeastProducts; ++i) {
+    std::this_thread::sleep_for(kTurn);
+    finished = products() - before;
+  }
+  return kFlopsOfProduct * static_cast<double>(finished) /
+         std::chrono::duration<double>(SteadyClock::now() - start).count();
 }
 
 }  // namespace dear::bench_collectives

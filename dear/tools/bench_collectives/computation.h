@@ -26,4 +26,8 @@ class Computation {
   std::thread thread_;
 };
 
+// Measures the floating-point operations a second that so many threads attain together in such products, for
+// a fifth of a second, and longer where something else has the cores.
+double measure_flops_per_second(int threads);
+
 }  // namespace dear::bench_collectives

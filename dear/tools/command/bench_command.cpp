@@ -224,6 +224,7 @@ void add_bench_command(CLI::App& app) {
   CLI::App* const command =
       app.add_subcommand("bench", "Measure parts of DeAR beside rivals")->require_subcommand(1);
   add_collective(*command);
+  add_bench_links(*command);
   add_worker(*command);
 }
 

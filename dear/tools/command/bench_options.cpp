@@ -19,7 +19,6 @@ namespace dear::cli {
 namespace {
 
 constexpr std::int64_t kMostRanks = 128;  // as many as shared memory carries
-constexpr std::int64_t kMostRepeats = 100'000;
 constexpr std::int64_t kMostAhead = 256;
 constexpr std::int64_t kLargestSize = 16 * kGiB;
 

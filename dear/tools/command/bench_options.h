@@ -12,7 +12,8 @@
 
 namespace dear::cli {
 
-constexpr std::int64_t kAheadInTraining = 16;  // buckets of a backward pass, roughly
+inline constexpr std::int64_t kAheadInTraining = 16;  // buckets of a backward pass, roughly
+inline constexpr std::int64_t kMostRepeats = 100'000;
 
 // The options of `dear bench collective` as the user wrote them, with text where a value has a form of its
 // own.

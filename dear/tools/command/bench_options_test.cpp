@@ -192,6 +192,7 @@ INSTANTIATE_TEST_SUITE_P(
                 {.ranks = 4, .backends = {"shm-one-copy"}, .grid = {.grid = "2x2"}},
                 {"--backend", "shm-one-copy"}},
         Refusal{"networkofone", {.network = "1gbit"}, {"--network", "1gbit"}},
+        Refusal{"networkofpairs", {.network = "two-sites"}, {"--network", "two-sites"}},
         Refusal{"repeat0", {.repeat = 0}, {"--repeat is 0"}},
         Refusal{"sizeunit", {.sizes = {"4"}}, {"--sizes: ", "'4'"}},
         Refusal{"sizeempty", {.sizes = {""}}, {"--sizes: "}},

@@ -26,6 +26,7 @@ void add_aggregate_command(CLI::App& app);  // `dear aggregate`: sparse gradient
 void add_completion_command(CLI::App& app);  // `dear completion`: a script that completes words in a shell
 void add_man_command(CLI::App& app);         // `dear man`: the manual page
 
+void add_bench_links(CLI::App& bench);  // `dear bench links`: the link of each pair of ranks
 // `dear models export`: a model by name as a workload file
 CLI::App* add_models_export(CLI::App& models);
 // `dear simulate collective`: one collective alone

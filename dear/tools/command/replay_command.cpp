@@ -69,7 +69,7 @@ struct ReplaySettings {
   cases::Compressions compressions;
   std::string device;  // that codecs are modelled for; empty: measured
   Fusion fusion;
-  std::optional<Network> network;
+  std::optional<ModelledNetwork> network;
   std::optional<Cluster> predicted_on;
   double timeout_seconds = 0;
   std::string json, trace;
@@ -102,7 +102,9 @@ KfacReplaySettings check_kfac(const CLI::App& command, const ReplayArguments& ar
                 {"--compress", "--codec", "--union-density", "--scale-compute", "--checkpoint-activations"});
   if (!settings.predicted_on)
     throw ConfigError(
-        "K-FAC is planned by what collectives cost: give --network, or --predict with the cluster that "
+        "K-FAC is planned by what collectives cost: give --network of links that are alike, or --predict "
+        "with "
+        "the cluster that "
         "`dear bench collective --cluster` wrote");
   cases::KfacNames names = arguments.kfac.names(policies.kfac);
   names.algorithm = "ring";
@@ -140,11 +142,14 @@ ReplaySettings check(const CLI::App& command, const ReplayArguments& arguments,
   }
   settings.compressions = cases::Compressions(arguments.compression);
   settings.device = arguments.job.model.device;
-  if (arguments.network) settings.network = parse_network(*arguments.network);
+  if (arguments.network)
+    settings.network = checked_network(*arguments.network, arguments.backend, settings.workers);
   if (!arguments.backend.empty()) find_backend(arguments.backend);
-  const std::string& modelled =
-      arguments.predict.empty() && arguments.network ? *arguments.network : arguments.predict;
-  if (!modelled.empty()) settings.predicted_on = find_cluster(modelled, settings.workers);
+  if (!arguments.predict.empty()) {
+    settings.predicted_on = find_cluster(arguments.predict, settings.workers);
+  } else if (settings.network && std::holds_alternative<Network>(*settings.network)) {
+    settings.predicted_on = find_cluster(*arguments.network, settings.workers);
+  }
   settings.timeout_seconds = checked_timeout(arguments.timeout, "120s");
   settings.json = checked_output_path("--json", arguments.json);
   settings.trace = checked_output_path("--trace", arguments.trace);
@@ -167,7 +172,7 @@ std::string common_settings(const ReplaySettings& settings, const ReplayArgument
     job.add(fmt::format("{} {} {}", layer.name, layer.forward_seconds, layer.backward_seconds));
   for (const Tensor& tensor : settings.workload.tensors)
     job.add(fmt::format("{} {} {}", tensor.name, tensor.elements, name_of(tensor.dtype)));
-  const std::string network = settings.network ? settings.network->name : "real";
+  const std::string network = settings.network ? name_of(*settings.network) : "real";
   if (settings.kfac)
     return fmt::format("{}, network {}, workload {}", describe(*settings.kfac), network, job.hex());
   std::vector<std::string_view> names;

@@ -85,7 +85,7 @@ std::string common_settings(const TrainSettings& settings, const train_command::
       "seed {}, "
       "optimiser {}, lr {}, data {}, trace {}, profile {}, metrics {}, saved {} in {}, resumed {}, model {}",
       fmt::join(settings.policies, " "), settings.compare, gradients_of(settings), settings.buckets.text(),
-      settings.network ? settings.network->name : "real",
+      settings.network ? name_of(*settings.network) : "real",
       settings.job.backend.empty() ? "chosen" : settings.job.backend, settings.job.reproducible,
       settings.job.one_copy, settings.job.steps, settings.job.batch, settings.job.layers, settings.job.width,
       settings.job.heads, settings.job.context, settings.job.seed, optimizer_of(settings),
@@ -246,8 +246,8 @@ void add_job_options(CLI::App& command, TrainOptions& options) {
       "begins with it");
   add("--network", options.network, "NETWORK",
       "Model a network: " + names_in(network_presets()) +
-          ", bandwidth=1gbit,latency=50us, or a cluster file, whose dimensions are a grid where there are "
-          "several "
+          ", bandwidth=1gbit,latency=50us, a cluster file, whose dimensions are a grid where there are "
+          "several, or a file of links for each pair of ranks "
           "(default: the real one)");
   options.grid.add_to(command, false);
   add("--backend", options.job.backend, "NAME",

@@ -251,7 +251,7 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
   const std::vector<GridSettings> grids = checked_grids(options.grid, options.network, settings.workers);
   if (!grids.empty()) settings.grid = grids.front();
   if (options.network && !settings.grid) {
-    settings.network = parse_option("--network", [&] { return parse_network(*options.network); });
+    settings.network = checked_network(*options.network, options.job.backend, settings.workers);
   }
   if (!options.job.backend.empty()) {
     parse_option("--backend", [&] { return find_backend(options.job.backend).name; });

@@ -53,6 +53,12 @@ TEST(TrainOptions, TheBackendIsOneOfTheTable) {
               ThrowsMessage<ConfigError>(AllOf(HasSubstr("'ethernet'"), HasSubstr("shm, gloo, mpi"))));
 }
 
+TEST(TrainOptions, ANetworkMayHaveALinkForEachPair) {
+  const TrainSettings settings = check_alone({.workers = 8, .network = "two-sites"});
+  EXPECT_EQ(name_of(settings.network.value()), "two-sites");
+  EXPECT_TRUE(std::holds_alternative<PairCluster>(*settings.network));
+}
+
 TEST(TrainOptions, OneCopyNeedsShardsAndARealNetwork) {
   EXPECT_FALSE(check_alone({}).job.one_copy);
   EXPECT_TRUE(check_alone({.job = {.one_copy = true}, .workers = 2}).job.one_copy);
@@ -273,6 +279,11 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"network", {.network = "2tincans"}, {"--network", "2tincans", "1gbit"}},
         Refusal{"grid_text", {.workers = 4, .grid = {.grid = "2by2"}}, {"--grid", "2by2", "2x4"}},
         Refusal{"grid_ranks", {.workers = 4, .grid = {.grid = "2x3"}}, {"--grid", "6 ranks", "4"}},
+        Refusal{"pairs_on_memory",
+                {.job = {.backend = "shm"}, .workers = 8, .network = "two-sites"},
+                {"--network", "backend shm", "gloo"}},
+        Refusal{
+            "pairs_of_others", {.workers = 4, .network = "two-sites"}, {"--network", "8 devices", "4 ranks"}},
         Refusal{"grid_and_network",
                 {.workers = 4, .network = "1gbit", .grid = {.grid = "2x2"}},
                 {"--grid", "--network"}},

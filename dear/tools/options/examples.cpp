@@ -36,6 +36,7 @@ constexpr std::array kExamples{
     Example{"dear trace summary",
             "dear train --workers 2 --steps 20 --trace run.json && dear trace summary run.json"},
     Example{"dear bench collective", "dear bench collective --ranks 4 --sizes 4KiB..64MiB"},
+    Example{"dear bench links", "dear bench links --workers 3 --sizes 1KiB..1MiB --output links.json"},
     Example{"dear aggregate", "dear aggregate --workers 3 --elements 4M --density 0.05 --network 1gbit"},
     Example{"dear completion", "source <(dear completion bash)"},
     Example{"dear man", "dear man > dear.1 && man ./dear.1"},

@@ -7,6 +7,7 @@
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/backends/in_grid.h"
+#include "dear/comm/shaped/modelled_network.h"
 #include "dear/platform/cluster/cluster_file.h"
 #include "dear/platform/cost/chunk_planner.h"
 #include "dear/tools/options/names_in.h"
@@ -19,6 +20,7 @@ namespace {
 // The cluster of --network, where it has several dimensions.
 std::optional<Cluster> modelled_cluster(const std::optional<std::string>& network) {
   if (!network || !names_file(*network)) return std::nullopt;
+  if (parse_option("--network", [&] { return names_pair_cluster(*network); })) return std::nullopt;
   Cluster cluster = parse_option("--network", [&] { return read_cluster(*network); });
   const auto several = [](const Dimension& dimension) { return dimension.size > 1; };
   if (std::count_if(cluster.dimensions.begin(), cluster.dimensions.end(), several) < 2) return std::nullopt;

@@ -8,6 +8,7 @@
 
 #include "dear/base/charts/picture_file.h"
 #include "dear/base/vocabulary/units.h"
+#include "dear/comm/backends/backends.h"
 #include "dear/tools/launch/launcher.h"
 
 namespace dear::cli {
@@ -40,6 +41,14 @@ int checked_workers(const std::optional<std::int64_t>& given, int usual,
                     *given, environment.launcher, environment.size));
   }
   return environment.size;
+}
+
+ModelledNetwork checked_network(const std::string& text, const std::string& backend, int ranks) {
+  ModelledNetwork network = parse_option("--network", [&] { return parse_modelled_network(text); });
+  parse_option("--network", [&] { return require_ranks(network, ranks), 0; });
+  if (std::holds_alternative<PairCluster>(network) && !backend.empty())
+    parse_option("--network", [&] { return require_messages(backend), 0; });
+  return network;
 }
 
 void refuse_bind_under_launcher(bool bind, const LaunchEnvironment& environment) {

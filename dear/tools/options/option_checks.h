@@ -12,6 +12,7 @@
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/backends/environment.h"
+#include "dear/comm/shaped/modelled_network.h"
 
 // Checks of options that several commands have. Each throws ConfigError with one sentence that names the
 // option.
@@ -49,6 +50,10 @@ void refuse_several(std::string_view what, std::size_t count, std::string_view g
 // The number of ranks that --workers asks for, else `usual`; under a launcher the number that it started.
 int checked_workers(const std::optional<std::int64_t>& given, int usual,
                     const LaunchEnvironment& environment);
+
+// The modelled network that --network names, for so many ranks; with links for each pair, on that --backend,
+// "" for one that is chosen.
+ModelledNetwork checked_network(const std::string& text, const std::string& backend, int ranks);
 
 // Refuses --bind under a launcher, which places its ranks itself.
 void refuse_bind_under_launcher(bool bind, const LaunchEnvironment& environment);

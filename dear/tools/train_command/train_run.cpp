@@ -358,7 +358,7 @@ TrainResult Job::end() {
   if (parallel_.tuning() && group_.rank() == 0) {
     result.tuning = report_of(*parallel_.tuning(), result);
     result.tuning->model = name_of(settings_);
-    result.tuning->cluster = settings_.network                            ? settings_.network->name
+    result.tuning->cluster = settings_.network                            ? name_of(*settings_.network)
                              : settings_.grid && settings_.grid->modelled ? settings_.grid->cluster->name
                                                                           : "the real network";
   }

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "dear/comm/backends/init.h"
-#include "dear/platform/cluster/network.h"
 #include "dear/schedule/codec/compression.h"
 #include "dear/schedule/policies/fusion_choice.h"
 
@@ -73,11 +72,11 @@ struct TrainSettings {
   std::vector<std::optional<Compression>> compressions;
   bool compares_compressions = false;
   FusionChoice buckets;
-  std::string tuning_cache;          // a file; "" for none
-  std::string metrics;               // a file that lines of each step are appended to; "" for none
-  std::optional<Network> network;    // modelled; else the real one
-  std::optional<GridSettings> grid;  // of the ranks
-  std::string optimizer;             // one of optimizers(), or "kfac": sgd after K-FAC
+  std::string tuning_cache;                // a file; "" for none
+  std::string metrics;                     // a file that lines of each step are appended to; "" for none
+  std::optional<ModelledNetwork> network;  // modelled; else the real one
+  std::optional<GridSettings> grid;        // of the ranks
+  std::string optimizer;                   // one of optimizers(), or "kfac": sgd after K-FAC
   std::optional<KfacJob> kfac;
   std::optional<MoeJob> moe;
   double learning_rate = 0;
