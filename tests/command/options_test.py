@@ -32,6 +32,7 @@ WORKLOAD = {
     "layers": [{"name": "layer", "tensors": [0], "forward_seconds": 0.01, "backward_seconds": 0.02}],
 }
 JOB = ["--model", "model.json", "--cluster", "1gbit", "--ranks", "4"]
+PIPELINE = ["--model", "gpt2", "--cluster", "two-sites"]
 # What a command needs besides the option that is looked at.
 NEEDED = {
     "dear simulate": JOB,
@@ -41,6 +42,8 @@ NEEDED = {
     "dear launch": ["-n", "1", "--", "true"],
     "dear profile": ["model.json", "--input", "1x1", "--out", "out.json"],
     "dear simulate collective": ["--cluster", "1gbit", "--ranks", "4"],
+    "dear pipeline plan": PIPELINE,
+    "dear pipeline simulate": PIPELINE,
     "dear trace summary": ["model.json"],
     "dear models export": ["resnet50", "--out", "out.json"],
     "dear completion": ["bash"],
@@ -64,6 +67,8 @@ RESULTS = [
     ("dear plan", ["--model", "resnet18", "--cluster", "10gbe", "--ranks", "8", "--optimizer", "kfac"], ["computation", "communication"]),
     ("dear simulate", ["--model", "gpt2-s-moe", "--cluster", "p3dn-64", "--ranks", "8"], ["computation", "communication"]),
     ("dear plan", ["--model", "gpt2-s-moe", "--cluster", "p3dn-64", "--ranks", "8"], ["computation", "communication"]),
+    ("dear pipeline plan", PIPELINE, ["computation", "communication"]),
+    ("dear pipeline simulate", PIPELINE, ["computation", "communication"]),
     ("dear tune", JOB, ["computation", "communication"]),
     ("dear bench collective", ["--ranks", "2", "--sizes", "4B", "--repeat", "1", "--rivals", "none"], []),
     ("dear bench links", ["--sizes", "16KiB,64KiB", "--repeat", "1", "--network", "bandwidth=100mbit,latency=50us"], ["communication"]),

@@ -18,6 +18,7 @@ import pages
 
 DEAR = ""
 LISTED = {"--model": "dear models", "--device": "dear models", "--cluster": "dear clusters"}
+LISTED_OF_PIPELINES = {**LISTED, "--cluster": "dear pipeline clusters"}
 NETWORKS = {"1gbit", "10gbe", "100gbib"}  # which --cluster takes, too
 
 
@@ -70,7 +71,7 @@ class Known:
         }
         self.inner = {command for command, found in helps.items() if "Subcommands" in found.sections}
         self.names = {}
-        for command in set(LISTED.values()):
+        for command in {*LISTED.values(), *LISTED_OF_PIPELINES.values()}:
             listed = subprocess.run([dear, *command.split()[1:]], capture_output=True, text=True, check=True).stdout
             self.names[command] = {line.split()[0] for line in listed.splitlines() if line}
 
@@ -79,12 +80,13 @@ class Known:
         for call in calls_of(line, self.commands):
             if call.command in self.inner and call.rest and re.fullmatch("[a-z]+", call.rest[0]) and not call.options:
                 found.append(f"{call.command} has no command {call.rest[0]}")
+            listed = LISTED_OF_PIPELINES if call.command.startswith("dear pipeline") else LISTED
             for name, value in call.options:
                 if name not in self.options[call.command]:
                     found.append(f"{call.command} has no option {name}")
-                elif in_block and name in LISTED:
+                elif in_block and name in listed:
                     words = [one for one in value.split(",") if re.fullmatch(r"[a-z0-9][a-z0-9-]*", one)]
-                    found += [f"{LISTED[name]} has no {one}" for one in words if one not in self.names[LISTED[name]] | NETWORKS]
+                    found += [f"{listed[name]} has no {one}" for one in words if one not in self.names[listed[name]] | NETWORKS]
         return found
 
 

@@ -15,17 +15,6 @@
 namespace dear::methods::pipeline {
 namespace {
 
-struct RuleInfo {
-  CompressionRule rule;
-  std::string_view name;
-};
-const std::vector<RuleInfo>& rules() {
-  static const std::vector<RuleInfo> kTable = {{CompressionRule::none, "none"},
-                                               {CompressionRule::top_k, "top-k"},
-                                               {CompressionRule::ada_top_k, "ada-top-k"}};
-  return kTable;
-}
-
 void require_ratio(double value, std::string_view what) {
   if (!std::isfinite(value) || value < 1)
     throw ConfigError(
@@ -40,10 +29,19 @@ double worth(const Operator& output, double ratio) {
 
 }  // namespace
 
-std::string_view name_of(CompressionRule rule) { return rules().at(static_cast<std::size_t>(rule)).name; }
+const std::vector<CompressionRuleInfo>& compression_rules() {
+  static const std::vector<CompressionRuleInfo> kTable = {{CompressionRule::none, "none"},
+                                                          {CompressionRule::top_k, "top-k"},
+                                                          {CompressionRule::ada_top_k, "ada-top-k"}};
+  return kTable;
+}
+
+std::string_view name_of(CompressionRule rule) {
+  return compression_rules().at(static_cast<std::size_t>(rule)).name;
+}
 
 CompressionRule find_compression_rule(std::string_view name) {
-  return find_named(rules(), name, "compression of links").rule;
+  return find_named(compression_rules(), name, "compression of links").rule;
 }
 
 void check(const LinkCompression& compression) {

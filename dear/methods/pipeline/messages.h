@@ -17,6 +17,11 @@ enum class CompressionRule : std::uint8_t {
   top_k,     // the same ratio on every link
   ada_top_k  // AdaTopK: the slower a link, the larger its ratio
 };
+struct CompressionRuleInfo {
+  CompressionRule rule;
+  std::string_view name;
+};
+const std::vector<CompressionRuleInfo>& compression_rules();
 std::string_view name_of(CompressionRule rule);                // "none", "top-k", "ada-top-k"
 CompressionRule find_compression_rule(std::string_view name);  // ConfigError that lists them
 

@@ -55,6 +55,10 @@ Message read_message(const JsonField& field, const std::map<std::string, Operato
           .gradient_ratio = field.member("gradient_ratio").number()};
 }
 
+int micro_batches_of(const JsonField& root) {
+  return static_cast<int>(root.member("micro_batches").integer(0, kMostNumbered));
+}
+
 std::string lines_of(const std::vector<Json>& items) {
   std::string text;
   for (const Json& item : items) text += (text.empty() ? "\n    " : ",\n    ") + item.dump();
@@ -106,7 +110,7 @@ Plan parse_plan(std::string_view json, const std::string& name_of_source, const 
   } catch (const ConfigError& error) {
     schedule.fail(error.what());
   }
-  plan.micro_batches = static_cast<int>(root.member("micro_batches").integer(0, kMostNumbered));
+  plan.micro_batches = micro_batches_of(root);
   for (const JsonField& field : root.member("stages").elements()) {
     if (plans_warm_up(plan.schedule)) {
       field.expect_members({"device", "warm_up", "operators"});
@@ -127,6 +131,11 @@ Plan parse_plan(std::string_view json, const std::string& name_of_source, const 
     root.fail(error.what());
   }
   return plan;
+}
+
+int read_micro_batches(const std::string& path) {
+  const Json document = parse_json_file(os::read_file(path), path, kPlanFormat);
+  return micro_batches_of(JsonField(document, path));
 }
 
 Plan read_plan(const std::string& path, const StageCosts& costs) {

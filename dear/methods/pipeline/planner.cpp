@@ -19,17 +19,6 @@
 namespace dear::methods::pipeline {
 namespace {
 
-struct MethodInfo {
-  PlanMethod method;
-  std::string_view name;
-};
-const std::vector<MethodInfo>& methods() {
-  static const std::vector<MethodInfo> kTable = {{PlanMethod::op_fence, "op-fence"},
-                                                 {PlanMethod::equal_number, "equal-number"},
-                                                 {PlanMethod::equal_work, "equal-work"}};
-  return kTable;
-}
-
 using Communities = std::vector<std::vector<int>>;
 
 class Planner {
@@ -49,11 +38,13 @@ class Planner {
         return checked(with(listed, equal_number(costs_.dag(), stages), ""));
       case PlanMethod::equal_work:
         return checked(with(listed, equal_work(costs_, stages), ""));
+      case PlanMethod::plain_dp:
+        return searched({listed});
       case PlanMethod::op_fence:
         break;
     }
     const Communities all = ordered_communities(costs_.cluster());
-    return options_.devices == DeviceUse::all ? op_fence(all) : fastest(all);
+    return options_.devices == DeviceUse::all ? searched(all) : fastest(all);
   }
 
  private:
@@ -89,7 +80,7 @@ class Planner {
 
   [[nodiscard]] double estimated(const Plan& plan) const { return estimated_seconds(times_of(plan, costs_)); }
 
-  [[nodiscard]] Plan op_fence(const Communities& communities) const {
+  [[nodiscard]] Plan searched(const Communities& communities) const {
     std::vector<int> order;
     for (const std::vector<int>& community : communities)
       order.insert(order.end(), community.begin(), community.end());
@@ -97,6 +88,7 @@ class Planner {
     std::vector<Place> in_a_row;
     for (const std::vector<Place>& part : fenced) in_a_row.insert(in_a_row.end(), part.begin(), part.end());
 
+    const bool fences = options_.method == PlanMethod::op_fence;
     std::vector<double> scales{1};
     if (options_.compression.rule != CompressionRule::none) scales.push_back(1 / options_.compression.ratio);
     std::optional<Plan> best;
@@ -104,9 +96,11 @@ class Planner {
       if (!best || estimated(plan) < estimated(*best)) best = std::move(plan);
     };
     for (const double scale : scales) {
-      if (std::optional<Plan> plan = with_fences(order, fenced, scale)) consider(std::move(*plan));
+      if (fences)
+        if (std::optional<Plan> plan = with_fences(order, fenced, scale)) consider(std::move(*plan));
       const Range operators{0, static_cast<std::int64_t>(costs_.dag().size())};
-      consider(with(order, best_partition(costs_, operators, in_a_row, scale), "dynamic programming"));
+      consider(with(order, best_partition(costs_, operators, in_a_row, scale),
+                    fences ? "dynamic programming" : ""));
     }
     return checked(std::move(*best));
   }
@@ -130,7 +124,7 @@ class Planner {
     for (std::size_t count = all.size(); count > 0; --count) {
       for (auto begin = all.begin(); begin + static_cast<std::ptrdiff_t>(count) <= all.end(); ++begin) {
         try {
-          Plan plan = op_fence({begin, begin + static_cast<std::ptrdiff_t>(count)});
+          Plan plan = searched({begin, begin + static_cast<std::ptrdiff_t>(count)});
           if (!best || estimated(plan) < estimated(*best)) best = std::move(plan);
         } catch (const ConfigError&) {
           if (!first_failure) first_failure = std::current_exception();  // of all devices
@@ -182,10 +176,20 @@ class Planner {
 
 }  // namespace
 
-std::string_view name_of(PlanMethod method) { return methods().at(static_cast<std::size_t>(method)).name; }
+const std::vector<PlanMethodInfo>& plan_methods() {
+  static const std::vector<PlanMethodInfo> kTable = {{PlanMethod::op_fence, "op-fence"},
+                                                     {PlanMethod::plain_dp, "plain-dp"},
+                                                     {PlanMethod::equal_number, "equal-number"},
+                                                     {PlanMethod::equal_work, "equal-work"}};
+  return kTable;
+}
+
+std::string_view name_of(PlanMethod method) {
+  return plan_methods().at(static_cast<std::size_t>(method)).name;
+}
 
 PlanMethod find_plan_method(std::string_view name) {
-  return find_named(methods(), name, "method of planning a pipeline").method;
+  return find_named(plan_methods(), name, "method of planning a pipeline").method;
 }
 
 Plan make_plan(const StageCosts& costs, const PlanOptions& options) { return Planner(costs, options).make(); }

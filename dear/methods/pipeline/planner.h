@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "dear/methods/pipeline/messages.h"
 #include "dear/methods/pipeline/operators.h"
@@ -12,10 +13,16 @@ namespace dear::methods::pipeline {
 
 enum class PlanMethod : std::uint8_t {
   op_fence,      // FusionLLM's: communities in order, then the better of fences and best_partition()
+  plain_dp,      // best_partition() of devices as the cluster lists them
   equal_number,  // as many operators for each device, as the cluster lists them
   equal_work     // as much work for each device, as the cluster lists them
 };
-std::string_view name_of(PlanMethod method);         // "op-fence", "equal-number", "equal-work"
+struct PlanMethodInfo {
+  PlanMethod method;
+  std::string_view name;
+};
+std::string_view name_of(PlanMethod method);  // "op-fence", "plain-dp", "equal-number", "equal-work"
+const std::vector<PlanMethodInfo>& plan_methods();
 PlanMethod find_plan_method(std::string_view name);  // ConfigError that lists them
 
 // Where links are slow, fewer devices may be faster: those of communities that are neighbours in their order.
@@ -33,7 +40,7 @@ struct PlanOptions {
 
 // The warm-up is planned by link, as far as memories let it, whatever the method. OP-Fence tries what links
 // take dense and, where it compresses, what ratio the slowest gets, and keeps the plan with the least
-// estimated_seconds().
+// estimated_seconds(). Plain DP tries the same, but no fences.
 //
 // ConfigError for a cluster that validate() refuses, what best_partition(), check(Plan) and
 // check(LinkCompression) refuse: fewer operators than stages, memories that are too small.

@@ -15,6 +15,7 @@ void add_profile_command(CLI::App& app);    // `dear profile`: the layers of a m
 void add_replay_command(CLI::App& app);     // `dear replay`: real communication beside timed computation
 void add_simulate_command(CLI::App& app);   // `dear simulate`: policies on a modelled cluster
 void add_plan_command(CLI::App& app);       // `dear plan`: the policy and buckets for a model on a cluster
+void add_pipeline_command(CLI::App& app);   // `dear pipeline`: one model over devices that are far apart
 void add_tune_command(CLI::App& app);       // `dear tune`: the bucket size of a job
 void add_study_command(CLI::App& app);      // `dear study`: whole studies
 void add_models_command(CLI::App& app);     // `dear models`: what --model takes by name, and devices
@@ -31,6 +32,8 @@ void add_bench_links(CLI::App& bench);  // `dear bench links`: the link of each 
 CLI::App* add_models_export(CLI::App& models);
 // `dear simulate collective`: one collective alone
 CLI::App* add_simulate_collective(CLI::App& simulate);
+// `dear pipeline clusters`: clusters with a link for each pair
+void add_pipeline_clusters(CLI::App& pipeline);
 void add_tune_training(CLI::App& tune);  // `dear tune training`: the job of `dear train`, while it trains
 
 }  // namespace dear::cli

@@ -9,9 +9,14 @@
 
 #include "dear/comm/backends/backends.h"
 #include "dear/methods/moe/mixtures.h"
+#include "dear/methods/pipeline/messages.h"
+#include "dear/methods/pipeline/orders.h"
+#include "dear/methods/pipeline/planner.h"
 #include "dear/platform/cluster/network.h"
 #include "dear/platform/cluster/presets.h"
+#include "dear/platform/cluster/sites.h"
 #include "dear/schedule/policies/policy.h"
+#include "dear/tools/cases/pipeline_cases.h"
 #include "dear/tools/command/commands.h"
 #include "dear/tools/options/manual.h"
 #include "dear/tools/train_command/optimizers.h"
@@ -34,16 +39,28 @@ cli::Values values_by_option() {
   std::vector<std::string> model_names = names(zoo::models());
   for (const methods::moe::MixtureModel& model : methods::moe::mixture_models())
     model_names.emplace_back(model.name);
-  return {{"--policy", names(policies())},
-          {"--compare", names(training_policies())},
-          {"--model", model_names},
-          {"--device", names(zoo::devices())},
-          {"--cluster", cluster_names},
-          {"--network", cluster_names},
-          {"--predict", cluster_names},
-          {"--backend", names(backend_table())},
-          {"--optimizer", names(train_command::optimizers())},
-          {"--dtype", {"fp32", "fp16", "bf16"}}};
+  cli::Values values{{"--policy", names(policies())},
+                     {"--compare", names(training_policies())},
+                     {"--model", model_names},
+                     {"--device", names(zoo::devices())},
+                     {"--cluster", cluster_names},
+                     {"--network", cluster_names},
+                     {"--predict", cluster_names},
+                     {"--backend", names(backend_table())},
+                     {"--optimizer", names(train_command::optimizers())},
+                     {"--dtype", {"fp32", "fp16", "bf16"}}};
+  std::vector<std::string> pair_names;
+  for (const PairClusterPreset& preset : pair_clusters()) pair_names.push_back(preset.cluster.name);
+  for (const std::string command : {"dear pipeline plan ", "dear pipeline simulate "}) {
+    values[command + "--model"] = cases::pipeline_models();
+    values[command + "--cluster"] = pair_names;
+    values[command + "--planner"] = names(methods::pipeline::plan_methods());
+    values[command + "--schedule"] = names(methods::pipeline::schedule_kinds());
+    values[command + "--compress"] = names(methods::pipeline::compression_rules());
+    values[command + "--devices"] = {"all", "fastest"};
+  }
+  values["dear pipeline clusters --cluster"] = pair_names;
+  return values;
 }
 
 }  // namespace

@@ -53,7 +53,8 @@ Arms arms_of(const std::vector<const CommandHelp*>& commands, const Values& by_o
       if (option.value.empty()) continue;
       for (const std::string& name : split(option.names)) {
         const std::string place = fmt::format("'{} {}'", command->name, name);
-        const auto found = by_option.find(name);
+        auto found = by_option.find(fmt::format("{} {}", command->name, name));
+        if (found == by_option.end()) found = by_option.find(name);
         if (found != by_option.end()) {
           arms.names += fmt::format("    {}) {} ;;\n", place,
                                     fmt::format(fmt::runtime(offer), fmt::join(found->second, " ")));

@@ -20,7 +20,8 @@ CommandHelp help_of(const CLI::App& command);
 
 std::string manual_page(const CommandHelp& dear, const std::string& version);  // roff, section 1
 
-// Names that a value may be, by option: {"--policy", {"serial", "dear"}}.
+// Names that a value may be, by option: {"--policy", {"serial", "dear"}}; of one command, where it has
+// other names than others: {"dear pipeline plan --cluster", {"two-sites"}}.
 using Values = std::map<std::string, std::vector<std::string>>;
 
 // A script that completes commands, options, and values that are names or files; of shell "bash" or "zsh".

@@ -139,8 +139,9 @@ void refuse_shared_outputs(const Outputs& outputs) {
 void check_outputs(const Outputs& outputs) {
   for (const auto& [option, path] : outputs)
     if (!path.empty())
-      static_cast<void>(option == "--plot" ? checked_picture_path(option, path)
-                                           : checked_output_path(option, path));
+      static_cast<void>(option == "--plot" || option == "--picture" || option == "--timeline"
+                            ? checked_picture_path(option, path)
+                            : checked_output_path(option, path));
   refuse_shared_outputs(outputs);
 }
 

@@ -73,7 +73,8 @@ std::string checked_output_folder(std::string_view option, const std::string& gi
 using Outputs = std::vector<std::pair<std::string_view, std::string>>;
 // Refuses two options that name the same file.
 void refuse_shared_outputs(const Outputs& outputs);
-// Both checks, of options that are not given where their path is empty; --plot names a picture.
+// Both checks, of options that are not given where their path is empty; --plot, --picture and --timeline
+// name pictures.
 void check_outputs(const Outputs& outputs);
 
 }  // namespace dear::cli

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+
+#include "dear/tools/cases/pipeline_cases.h"
+
+namespace dear::cases {
+
+// SVG of a plan: a row for each stage with its device, site, operators, memory and how long it computes for a
+// micro-batch; between rows what the link carries each way, and for how long, on the same scale.
+std::string picture_of(const PipelineCase& one);
+
+}  // namespace dear::cases
