@@ -153,6 +153,7 @@ class MoE(Travelling):
 
     # ---- forward
 
+    @_moe_cut.outside_of_graphs
     def forward(self, x: Tensor) -> Tensor:
         whole = self.batch_of_parts()
         refused: Optional[Exception] = None

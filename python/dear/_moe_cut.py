@@ -10,6 +10,8 @@ the way back, with its all-to-alls hidden alike.
 from __future__ import annotations
 
 import contextvars
+import functools
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Optional
@@ -19,6 +21,19 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from . import _C
+
+
+def outside_of_graphs(method: Any) -> Any:
+    """The method, which runs as it is in a model that torch.compile() has compiled: a graph ends before it. (The decorator
+    torch.compiler.disable would load the compiler in every program.)"""
+
+    @functools.wraps(method)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        compiler = sys.modules.get("torch._dynamo")
+        return method(*args, **kwargs) if compiler is None else compiler.disable(method)(*args, **kwargs)
+
+    run._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return run
 
 
 class NotCut(Exception):

@@ -212,6 +212,7 @@ class CutForward:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
 
+    @_moe_cut.outside_of_graphs
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.parts.forward(*args, **kwargs)
 

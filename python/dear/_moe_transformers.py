@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from . import _C, _moe_nodes, _moe_ranks, _moe_routing
+from . import _C, _moe_cut, _moe_nodes, _moe_ranks, _moe_routing
 from ._moe_travel import Products, Travelling
 
 _NAMES = ("gate_up_proj", "up_proj", "down_proj", "gate_up_proj_bias", "up_proj_bias", "down_proj_bias")
@@ -23,6 +23,7 @@ class SharedOut(Travelling):
     has_gate: bool
     is_transposed: bool
 
+    @_moe_cut.outside_of_graphs
     def forward(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
         whole = self.batch_of_parts()
         self.top_k = top_k_index.shape[1]

@@ -209,6 +209,22 @@ class Cutting(Case):
         refused(reason, lambda: model(batch(0, 30 if mine else 32)))
         model.close()
 
+    def test_compiled_models(self) -> None:
+        for parts in (1, 2):
+            results = []
+            for compiled in (False, True):
+                net = Net()
+                module: Any = torch.compile(net, backend="eager") if compiled else net
+                optimizer: Any = torch.optim.SGD(net.parameters(), lr=0.1)
+                model, optimizer = dear.distribute(module, optimizer, overlap="lancet", parts=parts)
+                for step in range(2):
+                    model(batch(self.rank, 32, step)).square().mean().backward()
+                    optimizer.step()
+                self.assertEqual(model.overlap_report()["uncut_because"], "")
+                model.close()
+                results.append(list(net.parameters()))
+            self.assertSameBits(results[1], results[0])
+
     def test_a_part_that_fails_ends_the_pass(self) -> None:
         net, calls = Model(), itertools.count()
 
