@@ -32,6 +32,7 @@ from ._kfac_planning import KfacPlan, KfacRow, plan_kfac
 from ._moe import MoE
 from ._moe_linears import defer_weight_gradients, restore_weight_gradients
 from ._moe_transformers import share_out_experts
+from ._pipeline import Pipeline, pipeline
 from ._planning import CompressedRow, Gain, LeftOut, Plan, PlanRow, Sensitivity, plan
 from ._simulation import Case, Simulation, Timeline, clusters, models, policies, simulate
 from ._stop import StopOnSignal
@@ -63,6 +64,7 @@ __all__ = [
     "MismatchError",
     "MoE",
     "OverRanks",
+    "Pipeline",
     "Plan",
     "PlanRow",
     "ScheduleError",
@@ -91,6 +93,7 @@ __all__ = [
     "load",
     "models",
     "own",
+    "pipeline",
     "plan",
     "plan_kfac",
     "policies",

@@ -1,0 +1,129 @@
+"""Messages between the stages of a pipeline, over a process group of torch.distributed of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from . import _C
+from ._pipeline_stages import Crossing, Stage
+
+# A key: the stage that the message comes from, the index of what crosses, whether it is a gradient, and the micro-batch.
+Key = tuple[int, int, bool, int]
+
+
+class Wire:
+    """Sends and receives without waiting, so that messages travel while stages compute. All messages of a step are
+    received in it. Not safe for several threads."""
+
+    def __init__(self, group: Any, stages: list[Stage], micro_batches: int, device: torch.device) -> None:
+        self._group, self._stages, self._micro_batches, self._device = group, stages, micro_batches, device
+        self._rank = 0 if group is None else dist.get_rank(group)
+        self._most = max((len(stage.leaves) for stage in stages), default=0) + 1
+        self._here: dict[Key, Tensor] = {}  # to a stage of the same rank
+        self._sent: dict[Key, tuple[Any, Tensor]] = {}
+        self._awaited: dict[Key, tuple[Any, Tensor]] = {}
+        self.bytes_sent = 0
+
+    def send(self, one: Crossing, gradient: bool, micro_batch: int, tensor: Tensor) -> None:
+        """`tensor` must not change until finish(). A message to a stage of this rank is given as it is."""
+        key = self._key(one, gradient, micro_batch)
+        to = self._stages[one.cut + (0 if gradient else 1)].rank
+        if to == self._rank:
+            self._here[key] = tensor
+            return
+        ratio = one.gradient_ratio if gradient else one.activation_ratio
+        message = (compressed(tensor, ratio) if ratio > 1 else tensor).cpu().contiguous()
+        self.bytes_sent += message.nbytes
+        try:
+            work = dist.isend(message, group=self._group, group_dst=to, tag=self._tag(key))
+        except RuntimeError as error:
+            raise self._failure(one, gradient, micro_batch, error, sends=True) from error
+        self._sent[key] = (work, message)
+
+    def expect(self, one: Crossing, gradient: bool, micro_batch: int) -> None:
+        """Makes room for a message, which may be on its way from then on."""
+        source = self._stages[one.cut + (1 if gradient else 0)].rank
+        if source == self._rank:
+            return
+        ratio = one.gradient_ratio if gradient else one.activation_ratio
+        if ratio > 1:
+            room = torch.empty(2 * kept(torch.Size(one.shape).numel(), ratio), dtype=torch.int32)
+        else:
+            room = torch.empty(one.shape, dtype=one.dtype)
+        key = self._key(one, gradient, micro_batch)
+        try:
+            work = dist.irecv(room, group=self._group, group_src=source, tag=self._tag(key))
+        except RuntimeError as error:
+            raise self._failure(one, gradient, micro_batch, error) from error
+        self._awaited[key] = (work, room)
+
+    def take(self, one: Crossing, gradient: bool, micro_batch: int) -> Tensor:
+        """Waits for a message that is expected."""
+        key = self._key(one, gradient, micro_batch)
+        if key in self._here:
+            return self._here.pop(key)
+        work, room = self._awaited.pop(key)
+        try:
+            work.wait()
+        except RuntimeError as error:
+            raise self._failure(one, gradient, micro_batch, error) from error
+        if (one.gradient_ratio if gradient else one.activation_ratio) > 1:
+            return decompressed(room, one).to(self._device)
+        return room.to(self._device)
+
+    def finish(self, one: Crossing, gradient: bool, micro_batch: int) -> None:
+        """Waits until a message, if one was sent, no longer needs its tensor."""
+        work, _ = self._sent.pop(self._key(one, gradient, micro_batch), (None, None))
+        if work is not None:
+            try:
+                work.wait()
+            except RuntimeError as error:
+                raise self._failure(one, gradient, micro_batch, error, sends=True) from error
+
+    def finish_all(self) -> None:
+        for cut, index, gradient, micro_batch in list(self._sent):
+            self.finish(self._stages[cut].leaves[index], gradient, micro_batch)
+
+    def _key(self, one: Crossing, gradient: bool, micro_batch: int) -> Key:
+        return one.cut, one.index, gradient, micro_batch
+
+    def _tag(self, key: Key) -> int:
+        cut, index, gradient, micro_batch = key
+        return ((cut * self._most + index) * 2 + gradient) * self._micro_batches + micro_batch
+
+    def _failure(
+        self, one: Crossing, gradient: bool, micro_batch: int, error: RuntimeError, sends: bool = False
+    ) -> Exception:
+        front, behind = self._stages[one.cut], self._stages[one.cut + 1]
+        here, there = (front, behind) if gradient != sends else (behind, front)
+        what = f"the {'gradient of the ' if gradient else ''}output of operator '{one.operator}' of micro-batch {micro_batch}"
+        asks = f"could not send {what} to" if sends else f"waited for {what} from"
+        late = "timed out" in str(error).lower() or "timeout" in str(error).lower()
+        end = "none came before the deadline" if late else "the connection ended, as when a process dies"
+        sentence = (
+            f"rank {self._rank}: {here.what} {asks} {there.what} on rank {there.rank}, and {end}: see what that rank says, "
+            "and start the job again"
+        )
+        return (_C.TimeoutError if late else _C.TransportError)(sentence)
+
+
+def kept(elements: int, ratio: float) -> int:
+    return max(1, int(elements / ratio))
+
+
+def compressed(tensor: Tensor, ratio: float) -> Tensor:
+    """The elements of largest magnitude, in fp32: their indices, then their values' bits."""
+    flat = tensor.detach().reshape(-1).to("cpu", torch.float32).contiguous()
+    return _C.pipeline_largest(flat, kept(flat.numel(), ratio))
+
+
+def decompressed(message: Tensor, one: Crossing) -> Tensor:
+    """As the other side sees it: 0 where nothing came."""
+    indices, values = message.chunk(2)
+    flat = torch.zeros(torch.Size(one.shape).numel())
+    flat[indices.long()] = values.view(torch.float32)
+    return flat.to(one.dtype).view(one.shape)

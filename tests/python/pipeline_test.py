@@ -1,0 +1,95 @@
+"""dear.pipeline() on two and four ranks, beside one process with plain autograd."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import faulthandler
+import os
+import socket
+import subprocess
+import sys
+import unittest
+import warnings
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "pipeline"))
+from nets import Case, Drawn, alone, cross_entropy, drawn_plan, groups, ids, sgd
+
+import dear
+
+RANKS = 4
+warnings.filterwarnings("ignore", category=UserWarning)
+
+
+class Gradients(Case):
+    def test_of_drawn_models_and_plans(self) -> None:
+        """Branches, skips, several consumers, several outputs, masks and ties, cut anywhere, on ranks in any order."""
+        schedules = ("gpipe", "1f1b", "1f1b", "interleaved")
+        for seed in range(16):
+            schedule = schedules[seed % 4]
+            group, ranks = ((groups.pair, 2), (groups.all, RANKS))[seed // 4 % 2]
+            micro_batches = 4 if schedule == "interleaved" else (1, 2, 4, 8)[seed // 8 + seed % 2]
+            with self.subTest(seed=seed, schedule=schedule, ranks=ranks, micro_batches=micro_batches):
+                self.check(Drawn(seed), seed, schedule, group, ranks, micro_batches)
+
+    def check(self, model: Drawn, seed: int, schedule: str, group: Any, ranks: int, micro_batches: int) -> None:
+        x, y = ids(seed)
+        alike: dict[str, Any] = {"sample": x, "process_group": group}
+        made = copy.deepcopy(model)
+        stages = 2 * ranks if schedule == "interleaved" else ranks
+        pipe, _ = dear.pipeline(made, sgd(made), micro_batches=micro_batches, schedule=schedule, stages=stages, **alike)
+        if schedule != "interleaved":
+            made = copy.deepcopy(model)
+            plan = drawn_plan(pipe.plan, seed, ranks, schedule)
+            pipe, _ = dear.pipeline(made, sgd(made), plan=plan, **alike)
+        for step in range(2):  # whose gradients add up
+            x, y = ids(100 + step)
+            expected = alone(model, x, y, cross_entropy, micro_batches)
+            found = pipe.step(x, y, loss=cross_entropy)
+            torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+        self.assertAsAlone(pipe, model)
+
+    def test_in_fp32(self) -> None:
+        model = Drawn(3, dtype=torch.float32)
+        x, y = ids(3)
+        made = copy.deepcopy(model)
+        pipe, _ = dear.pipeline(made, sgd(made), sample=x, micro_batches=4)
+        alone(model, x, y, cross_entropy, 4)
+        pipe.step(x, y, loss=cross_entropy)
+        self.assertAsAlone(pipe, model, 1e-6)
+
+
+def run_ranks(**environment: str) -> list[int]:
+    """Returns how each rank ended."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    job = {"WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    ranks = [
+        subprocess.Popen([sys.executable, "-B", *sys.argv], env={**os.environ, **job, **environment, "RANK": str(rank)})
+        for rank in range(RANKS)
+    ]
+    return [rank.wait() for rank in ranks]
+
+
+def main() -> int:
+    if "RANK" in os.environ:
+        faulthandler.dump_traceback_later(200, exit=True)
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
+        pairs = [dist.new_group([first, first + 1]) for first in (0, 2)]
+        groups.pair, groups.all = pairs[dist.get_rank() // 2], None
+        result = unittest.main(exit=False, argv=sys.argv, failfast=True, verbosity=0).result
+        if not result.wasSuccessful():
+            os._exit(1)  # the others may be in a collective
+        dist.destroy_process_group()
+        return 0
+    return int(any(run_ranks()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
