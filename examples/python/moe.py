@@ -5,7 +5,7 @@
   torchrun --nproc-per-node 2 moe.py --overlap none
 
 Each block has attention and a mixture of experts, which lie on the ranks: tokens travel to their experts and back, under weight
-gradients of the other layers (--overlap lancet). Tokens are bytes. All ranks together take `--batch` pieces of text in a step.
+gradients of the other layers (--overlap lancet) and under other parts of the batch (--parts 2). Tokens are bytes. All ranks together take `--batch` pieces of text in a step.
 """
 
 import argparse
@@ -89,10 +89,10 @@ def main() -> None:
     text = read_text()
     model = MoeGpt(
         options.layers, options.width, options.heads, options.context,
-        experts=options.experts, gate=options.gate, parts=options.parts,
+        experts=options.experts, gate=options.gate,
     )  # fmt: skip
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    model, optimizer = dear.distribute(model, optimizer, overlap=options.overlap)
+    model, optimizer = dear.distribute(model, optimizer, overlap=options.overlap, parts=options.parts)
     if options.batch % model.world_size:
         sys.exit(f"moe.py: rank {model.rank}: --batch {options.batch} is not divisible by {model.world_size} ranks")
 
