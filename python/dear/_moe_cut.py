@@ -27,10 +27,14 @@ def outside_of_graphs(method: Any) -> Any:
     """The method, which runs as it is in a model that torch.compile() has compiled: a graph ends before it. (The decorator
     torch.compiler.disable would load the compiler in every program.)"""
 
+    disabled: Any = None
+
     @functools.wraps(method)
     def run(*args: Any, **kwargs: Any) -> Any:
-        compiler = sys.modules.get("torch._dynamo")
-        return method(*args, **kwargs) if compiler is None else compiler.disable(method)(*args, **kwargs)
+        nonlocal disabled
+        if disabled is None and (compiler := sys.modules.get("torch._dynamo")) is not None:
+            disabled = compiler.disable(method)
+        return (disabled or method)(*args, **kwargs)
 
     run._torchdynamo_disable = True  # type: ignore[attr-defined]
     return run
