@@ -39,6 +39,10 @@ class Command(unittest.TestCase):
         with open(self.path(name), "w", encoding="utf-8") as file:
             file.write(text)
 
+    def read(self, name):
+        with open(self.path(name), encoding="utf-8") as file:
+            return file.read()
+
     def dear(self, *arguments):
         return subprocess.run([DEAR, *arguments], cwd=self.folder.name, capture_output=True, text=True, check=False)
 
@@ -73,7 +77,7 @@ class General(Command):
         self.assertRegex(self.succeed("--version"), r"^dear \d+\.\d+\.\d+")
 
     def test_lists_its_commands(self):
-        for command in ("train", "launch", "profile", "replay", "simulate", "plan", "tune", "study", "models", "clusters", "trace", "bench", "aggregate"):
+        for command in ("train", "launch", "profile", "replay", "simulate", "plan", "pipeline", "tune", "study", "models", "clusters", "trace", "bench", "aggregate"):
             self.assertIn(f"\n  {command} ", self.succeed("--help"))
 
     def test_every_command_has_help(self):
@@ -273,6 +277,112 @@ class ScheduleFile(Command):
         self.write("s.json", text.replace("weight.3", "weight.4"))
         refuse(*SIMULATE, "--schedule", "s.json", naming="s.json: buckets[")
         refuse(*SIMULATE, "--schedule", "s.json", naming="'four layers' has no tensor 'weight.4'")
+
+
+class Pipeline(Command):
+    PLAN = ("pipeline", "plan", "--model", "resnet101", "--cluster", "two-sites")
+    SIMULATE = ("pipeline", "simulate", "--model", "resnet101", "--cluster", "two-sites")
+
+    def test_says_who_holds_what_and_why_it_takes_so_long(self):
+        out = self.succeed(*self.PLAN, "--json", "answer.json", "--picture", "plan.svg")
+        answer = json.loads(self.read("answer.json"))
+        self.assertEqual((answer["model"], answer["cluster"], answer["modelled"]), ("resnet101", "two-sites", ["computation", "communication"]))
+        for stage in answer["stages_of_plan"]:
+            self.assertRegex(out, rf"(?m)^{stage['stage']} +{stage['device']} +{stage['site']} +{re.escape(stage['first_operator'])} +{stage['operators']} ")
+        for link in answer["links"]:
+            self.assertIn(f"\n{link['from']} - {link['to']} ", out)
+        self.assertEqual(len(answer["rivals"]), 8)
+        seconds = [rival["iteration_seconds"] for rival in answer["rivals"]]
+        self.assertEqual(seconds, sorted(seconds))
+        for sentence in answer["why"] + answer["verdict"]:
+            self.assertIn(sentence + "\n", out)
+        picture = xml.etree.ElementTree.fromstring(self.read("plan.svg"))
+        text = " ".join("".join(one.itertext()) for one in picture.iter("{http://www.w3.org/2000/svg}text"))
+        for stage in answer["stages_of_plan"]:
+            self.assertRegex(text, rf"{stage['operators']} operators? from {re.escape(stage['first_operator'])},")
+
+    def test_takes_its_plan_back(self):
+        self.succeed(*self.PLAN, "--compress", "ada-top-k", "--output", "plan.json", "--json", "answer.json")
+        self.succeed(*self.SIMULATE, "--plan", "plan.json", "--json", "back.json", "--trace", "trace.json", "--timeline", "t.svg", "--picture", "p.svg")
+        answer, (back,) = json.loads(self.read("answer.json")), json.loads(self.read("back.json"))
+        for field in ("iteration_seconds", "bubble", "sent_bytes", "peak_bytes", "stages", "micro_batches"):
+            self.assertEqual(answer[field], back[field])
+        self.assertIn("network: modelled: two-sites", self.succeed("trace", "summary", "trace.json"))
+
+    def test_takes_a_plan_back_after_an_edit_or_says_why_not(self):
+        self.succeed(*self.PLAN, "--output", "plan.json")
+        plan = json.loads(self.read("plan.json"))
+        plan["stages"][1]["operators"].insert(0, plan["stages"][0]["operators"].pop())
+        plan["stages"][0]["warm_up"] = 8
+        self.write("moved.json", json.dumps(plan))
+        self.assertIn("moved.json", self.succeed(*self.SIMULATE, "--plan", "plan.json,moved.json"))
+
+        def edited(change):
+            other = json.loads(json.dumps(plan))
+            change(other)
+            self.write("edited.json", json.dumps(other))
+            return (*self.SIMULATE, "--plan", "edited.json")
+
+        for change, naming in (
+            (lambda p: p["stages"][0]["operators"].pop(), "comes next"),
+            (lambda p: p["stages"][0].update(device="c9"), "has no device 'c9'"),
+            (lambda p: p["stages"][0].update(device=p["stages"][1]["device"]), "out of turn"),
+            (lambda p: p["stages"][3].update(warm_up=9), "warm-up"),
+            (lambda p: p.update(schedule="1f2b"), "1f1b"),
+            (lambda p: p.update(micro_batches=0), "micro-batches of 0"),
+            (lambda p: p.update(micro_batches=7), "the 7 micro-batches"),
+            (lambda p: p.update(model="gpt2"), "not of 'resnet101'"),
+            (lambda p: p.update(format="dear-operators"), "dear-pipeline-plan"),
+        ):
+            with self.subTest(naming=naming):
+                self.refuse(*edited(change), naming=naming, command="dear pipeline simulate")
+        self.refuse(*self.SIMULATE, "--plan", "no.json", naming="no.json", command="dear pipeline simulate")
+        self.refuse(*self.SIMULATE, "--plan", "plan.json", "--schedule", "gpipe", naming="--schedule", command="dear pipeline simulate")
+
+    def test_compares_planners_schedules_and_compressions(self):
+        out = self.succeed(*self.SIMULATE, "--planner", "op-fence,equal-work", "--schedule", "gpipe,zb-h1", "--compress", "none,top-k",
+                           "--micro-batches", "4,8", "--json", "all.json", "--plot", "all.svg")  # fmt: skip
+        cases = json.loads(self.read("all.json"))
+        self.assertEqual(len(cases), 16)
+        for case in cases:
+            self.assertAlmostEqual(case["speed_up"] * case["iteration_seconds"], cases[0]["iteration_seconds"])
+        self.assertEqual(out.count("\nresnet101  two-sites"), 16)
+        self.assertIn("equal-work, zb-h1, top-k, 100", self.read("all.svg"))
+
+    def test_lists_shows_and_draws_clusters(self):
+        listed = self.succeed("pipeline", "clusters")
+        for name in ("two-sites", "three-sites", "fusionllm-48"):
+            self.assertIn(f"\n{name} ", listed)
+        shown = self.succeed("pipeline", "clusters", "--devices", "6", "--sites", "2", "--inside", "1gbit", "--between", "10mbit..20mbit", "--latency",
+                             "5ms", "--tflops", "10,20", "--memory", "8GiB", "--seed", "3", "--output", "drawn.json")  # fmt: skip
+        self.assertRegex(shown, r"site1 +3 +20 TFLOP/s +8 GiB +")
+        cluster = json.loads(self.read("drawn.json"))
+        self.assertEqual([len(cluster["devices"]), cluster["name"]], [6, "6-devices-2-sites-seed-3"])
+        self.assertEqual(self.succeed("pipeline", "clusters", "--cluster", "drawn.json").splitlines(), shown.splitlines()[:5])
+        self.succeed("pipeline", "plan", "--model", "gpt2", "--cluster", "drawn.json")
+
+    def test_refuses_wrong_options(self):
+        for command, arguments, naming in (
+            ("plan", ("--model", "gpt2"), "--cluster"),
+            ("plan", ("--model", "gpt-2", "--cluster", "two-sites"), "did you mean gpt2"),
+            ("plan", ("--model", "gpt2", "--cluster", "10gbe-64"), "two-sites"),
+            ("plan", ("--model", "model.json", "--cluster", "two-sites"), "dear-operators"),
+            ("plan", ("--model", "gpt2", "--cluster", "model.json"), "dear-pair-cluster"),
+            ("plan", ("--model", "gpt2", "--cluster", "two-sites", "--micro-batches", "3", "--batch", "8"), "3 micro-batches"),
+            ("plan", ("--model", "gpt2", "--cluster", "two-sites", "--ratio", "0"), "ratio"),
+            ("plan", ("--model", "gpt2", "--cluster", "two-sites", "--compress", "top-kk"), "did you mean top-k"),
+            ("plan", ("--model", "gpt2", "--cluster", "two-sites", "--seed", "1"), "drawn"),
+            ("plan", ("--model", "gpt2", "--cluster", "two-sites", "--picture", "plan.jpg"), ".svg"),
+            ("plan", ("--model", "gpt-1t", "--cluster", "two-sites"), "alone needs more memory"),
+            ("simulate", ("--model", "gpt2", "--cluster", "two-sites", "--schedule", "gpipe,1f1b", "--trace", "t.json"), "--trace"),
+            ("clusters", ("--output", "c.json"), "--devices"),
+            ("clusters", ("--cluster", "two-sites", "--sites", "2"), "--sites does not go with --cluster"),
+            ("clusters", ("--devices", "2", "--sites", "3"), "3 sites"),
+            ("clusters", ("--between", "9mbit..8mbit"), "no range"),
+            ("clusters", ("--inside", "fast"), "--inside"),
+        ):
+            with self.subTest(arguments=arguments):
+                self.refuse("pipeline", command, *arguments, naming=naming, command=f"dear pipeline {command}")
 
 
 class Plan(Command):

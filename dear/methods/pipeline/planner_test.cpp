@@ -1,5 +1,6 @@
 #include "dear/methods/pipeline/planner.h"
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <random>
@@ -12,6 +13,7 @@
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/methods/pipeline/models_in_test.h"
+#include "dear/methods/pipeline/partition.h"
 #include "dear/methods/pipeline/zoo_operators.h"
 #include "dear/platform/cluster/sites.h"
 
@@ -128,7 +130,8 @@ TEST(Planner, MakesPlansThatCanBe) {
     const StageCosts costs(dag, cluster);
     const auto schedule = schedule_kinds()[static_cast<std::size_t>(trial) % 4].kind;
     const int rounds = schedule == ScheduleKind::interleaved ? 2 : 1;
-    for (const PlanMethod method : {PlanMethod::op_fence, PlanMethod::equal_number, PlanMethod::equal_work}) {
+    for (const PlanMethod method :
+         {PlanMethod::op_fence, PlanMethod::plain_dp, PlanMethod::equal_number, PlanMethod::equal_work}) {
       for (const CompressionRule rule :
            {CompressionRule::none, CompressionRule::top_k, CompressionRule::ada_top_k}) {
         const Plan plan = make_plan(costs, {.method = method,
@@ -141,6 +144,29 @@ TEST(Planner, MakesPlansThatCanBe) {
         EXPECT_GT(play(times_of(plan, costs)).iteration_seconds, 0);
       }
     }
+  }
+}
+
+// The least of the longest time of a stage or link, with devices in the order of the list.
+TEST(PlainDp, IsTheBestCutOfDevicesAsListed) {
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    const Sites sites(8e6, 100e6, seed);
+    const Plan plan = plan_of(sites.costs, PlanMethod::plain_dp, {});
+    std::vector<Place> places;
+    for (int device = 0; device < 24; ++device) {
+      EXPECT_EQ(plan.stages[static_cast<std::size_t>(device)].device, device);
+      places.push_back({.device = device, .memory_bytes = std::int64_t{1} << 40});
+    }
+    const auto longest = [&](const auto& range_of) {
+      double seconds = 0;
+      for (int device = 0; device < 24; ++device)
+        seconds = std::max(seconds, stage_seconds(sites.costs, range_of(static_cast<std::size_t>(device)),
+                                                  device, device - 1));
+      return seconds;
+    };
+    const std::vector<Range> best = best_partition(sites.costs, {0, 48}, places);
+    EXPECT_EQ(longest([&](std::size_t s) { return plan.stages[s].operators; }),
+              longest([&](std::size_t s) { return best[s]; }));
   }
 }
 
@@ -204,7 +230,8 @@ TEST(Planner, RefusesWithOneSentence) {
           "cannot run 3 micro-batches on 2 devices");
   refused(dag, cluster, {.compression = {.rule = CompressionRule::top_k, .ratio = 0.5}}, "is 0.5");
   refused(dag, cluster, {.tolerance = kNan}, "fences cannot move by nan");
-  for (const PlanMethod method : {PlanMethod::op_fence, PlanMethod::equal_number, PlanMethod::equal_work})
+  for (const PlanMethod method :
+       {PlanMethod::op_fence, PlanMethod::plain_dp, PlanMethod::equal_number, PlanMethod::equal_work})
     refused(dag, alike_cluster(5, 1, 10), {.method = method}, "4 operators are too few for 5 stages");
   cluster.bytes_per_second[0][1] = kNan;
   refused(dag, cluster, {}, "the link from 'd0' to 'd1' carries nan bytes a second");

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <exception>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -40,9 +41,7 @@ void require_number(std::string_view what, std::int64_t value, std::int64_t leas
 
 std::int64_t batch_of(const PipelineNames& names) {
   if (names_file(names.model)) return 0;
-  if (names.batch != 0) return names.batch;
-  const std::int64_t micro_batches = names.micro_batches, own = zoo::find_model(names.model).batch;
-  return (own + micro_batches - 1) / micro_batches * micro_batches;
+  return names.batch != 0 ? names.batch : usual_batch(names.model, {names.micro_batches});
 }
 
 pipeline::OperatorDag dag_of(const PipelineNames& names, std::int64_t batch) {
@@ -124,6 +123,16 @@ std::vector<std::string> pipeline_models() {
     }
   }
   return names;
+}
+
+std::int64_t usual_batch(const std::string& model, const std::vector<int>& micro_batches) {
+  std::int64_t multiple = 1;
+  for (const int number : micro_batches) {
+    require_number("a number of micro-batches", number, 1, kMostSamples);
+    multiple = std::lcm(multiple, std::int64_t{number});
+    require_number("a batch", multiple, 1, kMostSamples);
+  }
+  return (zoo::find_model(model).batch + multiple - 1) / multiple * multiple;
 }
 
 PipelineJob::PipelineJob(const PipelineNames& names)
@@ -249,6 +258,17 @@ PipelineCase play_plan(const PipelineJob& job, const pipeline::PlanOptions& opti
                    text_of(options.compression));
 }
 
+std::vector<double> speed_ups(const std::vector<PipelineCase>& cases) {
+  std::map<std::pair<std::string, std::string>, double> first;
+  std::vector<double> all;
+  for (const PipelineCase& one : cases) {
+    const auto found =
+        first.emplace(std::pair(one.job->dag.name(), one.job->cluster.name), one.seconds()).first;
+    all.push_back(found->second / one.seconds());
+  }
+  return all;
+}
+
 PlayedPlans play_plans(const std::deque<PipelineJob>& jobs, const PipelinePlanNames& names) {
   PlayedPlans plans;
   std::exception_ptr first;
@@ -259,9 +279,9 @@ PlayedPlans play_plans(const std::deque<PipelineJob>& jobs, const PipelinePlanNa
       } catch (const ConfigError& error) {
         if (!first) first = std::current_exception();
         plans.left_out.push_back(
-            {.what = fmt::format("{} with {}, compression {}, of {} on {}", name_of(options.method),
-                                 name_of(options.schedule), text_of(options.compression), job.dag.name(),
-                                 job.cluster.name),
+            {.what = fmt::format("{} with {}, compression {}, {}, of {} on {}", name_of(options.method),
+                                 name_of(options.schedule), text_of(options.compression),
+                                 micro_batches_text(job.micro_batches), job.dag.name(), job.cluster.name),
              .reason = error.what()});
       }
     }
@@ -292,7 +312,11 @@ nlohmann::ordered_json json_of(const PipelineCase& one) {
 
 std::string to_json(const PlayedPlans& plans) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const PipelineCase& one : plans.cases) list.push_back(json_of(one));
+  const std::vector<double> over_first = speed_ups(plans.cases);
+  for (std::size_t i = 0; i < plans.cases.size(); ++i) {
+    list.push_back(json_of(plans.cases[i]));
+    list.back()["speed_up"] = over_first[i];
+  }
   return list.dump(2) + "\n";
 }
 
@@ -307,14 +331,15 @@ std::string plot(const std::vector<PipelineCase>& cases, const std::string& titl
     }
     double busy = 0;
     for (const pipeline::Played::Place& place : one.played.places) busy = std::max(busy, place.busy_seconds);
+    const std::string compression = one.compression == "none" ? "" : ", " + one.compression;
     panels.back().bars.push_back(
-        {.label = fmt::format("{}, {}, {}", one.planner, name_of(one.plan.schedule), one.compression),
+        {.label = fmt::format("{}, {}{}", one.planner, name_of(one.plan.schedule), compression),
          .first = busy,
          .second = one.seconds() - busy});
   }
   return charts::bar_chart(panels, {.title = title,
                                     .first = "computation of the slowest device",
-                                    .second = "the rest of its iteration",
+                                    .second = "its waits",
                                     .mark = "",
                                     .format = format_seconds});
 }

@@ -22,12 +22,15 @@ struct PipelineNames {
   std::string model;                    // of the zoo, or the path of a file of operators
   std::string cluster;                  // see find_pair_cluster()
   std::optional<std::uint64_t> seed{};  // of a cluster that is drawn
-  std::int64_t batch = 0;               // of an iteration; 0: the model's own, or more, see micro_batches
+  std::int64_t batch = 0;               // of an iteration; 0: usual_batch()
   std::int64_t size = 0;                // of a sample; 0: the model's own
   std::string dtype{};                  // the model's own when empty
-  int micro_batches = 8;                // a batch that nobody gives is rounded up to a multiple of these
-  int optimizer_states = 2;             // copies of parameters in memory, beside them and their gradients
+  int micro_batches = 8;
+  int optimizer_states = 2;  // copies of parameters in memory, beside them and their gradients
 };
+// The model's own batch, or the next that can be cut into each of these numbers of micro-batches. ConfigError
+// for no model of the zoo, and numbers that no batch can be cut into.
+std::int64_t usual_batch(const std::string& model, const std::vector<int>& micro_batches);
 // The models of the zoo whose operators are known.
 std::vector<std::string> pipeline_models();
 
@@ -87,6 +90,8 @@ struct PipelineCase {
 };
 PipelineCase play_plan(const PipelineJob& job, methods::pipeline::Plan plan, std::string planner,
                        std::string compression);
+// By case, over the first with its model and cluster.
+std::vector<double> speed_ups(const std::vector<PipelineCase>& cases);
 PipelineCase play_plan(const PipelineJob& job, const methods::pipeline::PlanOptions& options);
 
 // A plan that cannot be made, and why.
@@ -112,8 +117,7 @@ Carried gradients_over(const PipelineCase& one, std::size_t cut);
 nlohmann::ordered_json json_of(const PipelineCase& one);
 // A list of {model, cluster, planner, ...}: see docs/formats.md.
 std::string to_json(const PlayedPlans& plans);
-// SVG: a panel for each job, a bar for each plan: what the device that computes the longest does, and the
-// rest of the iteration.
+// SVG: a panel for each job, a bar for each plan: what the device does that computes the longest.
 std::string plot(const std::vector<PipelineCase>& cases, const std::string& title);
 // Rank r is place r of the pipeline. Links are named by the device at their end.
 Trace trace_of(const PipelineCase& one);

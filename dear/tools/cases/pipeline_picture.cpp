@@ -8,6 +8,7 @@
 
 #include "dear/base/charts/layout.h"
 #include "dear/base/charts/svg.h"
+#include "dear/base/trace/timeline.h"
 #include "dear/base/vocabulary/counted.h"
 #include "dear/base/vocabulary/ids.h"
 #include "dear/base/vocabulary/printable.h"
@@ -102,7 +103,7 @@ class Picture {
 
  private:
   [[nodiscard]] std::string site_of(std::size_t device) const {
-    return fmt::format("site {}", printable(shortened(one_.job->sites[device], 20)));
+    return printable(shortened(one_.job->sites[device], 20));
   }
   [[nodiscard]] std::string device(int stage) const {
     return printable(one_.job->device(one_.plan.stages[index_of(stage)].device));
@@ -113,7 +114,9 @@ class Picture {
 
   void draw_heads(Svg& svg, double y) const {
     const charts::TextStyle style{.size = 12, .colour = charts::kMuted};
-    svg.text(devices_at_, y, "device", style).text(stages_at_, y, "stage holds", style);
+    svg.text(charts::kMargin, y, "site", style)
+        .text(devices_at_, y, "device", style)
+        .text(stages_at_, y, "stage holds", style);
     svg.text(memory_at_, y, "memory at most", style);
     double x = field_at_;
     const auto legend = [&](std::string_view words, std::string_view colour, Pattern pattern) {
@@ -170,7 +173,7 @@ class Picture {
   }
 
   const PipelineCase& one_;
-  double sites_ = 0, devices_ = charts::text_width("device", 12), stages_ = 0,
+  double sites_ = charts::text_width("site", 12), devices_ = charts::text_width("device", 12), stages_ = 0,
          longest_ = 0;  // widths, and the longest time
   double devices_at_ = 0, stages_at_ = 0, memory_at_ = 0, field_at_ = 0;
 };
@@ -178,5 +181,14 @@ class Picture {
 }  // namespace
 
 std::string picture_of(const PipelineCase& one) { return Picture(one).draw(); }
+
+std::string timeline_of(const PipelineCase& one) {
+  Trace trace = trace_of(one);
+  for (Span& span : trace.spans) {
+    const std::string& device = one.device_of(span.rank);
+    span.lane = span.lane == "compute" ? device : fmt::format("{} {}", device, span.lane);
+  }
+  return timeline(trace);
+}
 
 }  // namespace dear::cases

@@ -12,11 +12,10 @@
 
 #include "dear/base/charts/picture_file.h"
 #include "dear/base/trace/chrome.h"
-#include "dear/base/trace/timeline.h"
 #include "dear/base/vocabulary/counted.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/units.h"
-#include "dear/platform/cluster/sites.h"
+#include "dear/platform/cluster/cluster_file.h"
 #include "dear/tools/cases/pipeline_picture.h"
 #include "dear/tools/cases/pipeline_plan.h"
 #include "dear/tools/command/commands.h"
@@ -112,13 +111,16 @@ void run_plan(const PipelineArguments& arguments) {
 // The jobs of plans that are made, every model on every cluster.
 std::deque<cases::PipelineJob> jobs_of(const PipelineArguments& arguments) {
   std::deque<cases::PipelineJob> jobs;
-  cases::PipelineNames names = arguments.names;
   for (const std::string& model : arguments.models)
     for (const std::string& cluster : arguments.clusters)
       for (const int micro_batches : arguments.micro_batches) {
+        cases::PipelineNames names = arguments.names;
         names.model = model;
         names.cluster = cluster;
         names.micro_batches = micro_batches;
+        // One batch for all numbers, so that iterations can be compared.
+        if (arguments.names.batch == 0 && !names_file(model))
+          names.batch = cases::usual_batch(model, arguments.micro_batches);
         jobs.emplace_back(names);
       }
   return jobs;
@@ -172,16 +174,13 @@ void run_simulate(const CLI::App& command, const PipelineArguments& arguments) {
       charts::write_picture(arguments.plot,
                             cases::plot(plans.cases, "Iteration times of pipelines, simulated"));
     if (!arguments.picture.empty()) charts::write_picture(arguments.picture, cases::picture_of(first));
-    if (!arguments.timeline.empty())
-      charts::write_picture(arguments.timeline, timeline(cases::trace_of(first)));
+    if (!arguments.timeline.empty()) charts::write_picture(arguments.timeline, cases::timeline_of(first));
     if (!arguments.trace.empty()) write_chrome_trace(cases::trace_of(first), arguments.trace);
   });
   std::vector<std::string> lines;
-  std::vector<double> speed_ups;
   for (const cases::PipelineJob& job : jobs) lines.push_back(cases::describe(job));
-  for (const cases::PipelineCase& one : plans.cases) speed_ups.push_back(first.seconds() / one.seconds());
   print_jobs(lines);
-  fmt::print("\n{}", plans_table(plans.cases, "speed-up", speed_ups));
+  fmt::print("\n{}", plans_table(plans.cases, "speed-up", cases::speed_ups(plans.cases)));
   print_left_out(plans.left_out);
 }
 

@@ -154,8 +154,18 @@ std::string sites_table(const PairCluster& cluster) {
 }
 
 void print_left_out(const std::vector<cases::LeftOutPlan>& left_out) {
-  for (const cases::LeftOutPlan& one : left_out)
-    fmt::print("Left out: {}, because {}.\n", one.what, one.reason);
+  std::vector<std::string> reasons;
+  std::map<std::string, std::vector<std::string>> by_reason;
+  for (const cases::LeftOutPlan& one : left_out) {
+    std::vector<std::string>& plans = by_reason[one.reason];
+    if (plans.empty()) reasons.push_back(one.reason);
+    plans.push_back(one.what);
+  }
+  for (const std::string& reason : reasons) {
+    const std::vector<std::string>& plans = by_reason[reason];
+    const std::string others = plans.size() == 1 ? "" : fmt::format(" and {} more", plans.size() - 1);
+    fmt::print("Left out: {}{}, because {}.\n", plans.front(), others, reason);
+  }
 }
 
 }  // namespace dear::cli
