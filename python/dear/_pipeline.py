@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Optional, Union
@@ -14,23 +12,15 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 
 from . import _C
-from ._moe import MoE
-from ._moe_ranks import gathered
-from ._pipeline_operators import operators_of, to_json
-from ._pipeline_parameters import Parameters
+from ._pipeline_making import Made, arguments_of, refuse_together
 from ._pipeline_run import Run
-from ._pipeline_stages import build, check, stages_of
-from ._pipeline_trace import Traced, trace
-from ._pipeline_wire import Wire
-
-_SCHEDULES = ("1f1b", "gpipe", "interleaved")
-_WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "OptimizedModule", "FSDPModule")
+from ._pipeline_wire import waiting
 
 
 class Pipeline:
     """What dear.pipeline() returns. All ranks make the same calls in the same order."""
 
-    def __init__(self, made: _Made) -> None:
+    def __init__(self, made: Made) -> None:
         self._made = made
         self._broken: Optional[str] = None
         self.rank = made.rank
@@ -52,8 +42,7 @@ class Pipeline:
 
         ConfigError on every rank, before anything is sent, where one rank's arguments cannot be.
         """
-        if self._broken is not None:
-            raise _C.TransportError(f"rank {self.rank}: the pipeline failed in an earlier step: {self._broken}")
+        self._require_whole()
         made = self._made
         batches: list[dict[str, Tensor]] = []
         targets: list[Any] = []
@@ -84,15 +73,20 @@ class Pipeline:
         try:
             earlier = made.parameters.put_tied_gradients_aside()
             run.run()
-            made.parameters.add_tied_gradients(earlier)
-            return self._told(run.loss)
+            with waiting(self.rank, "gradients of tied parameters"):
+                made.parameters.add_tied_gradients(earlier)
+            with waiting(self.rank, "the loss"):
+                return self._told(run.loss)
         except BaseException as error:
             self._broken = " ".join(str(error).split()) or type(error).__name__
+            made.break_off()
             raise
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Tensor:
         """Scales gradients so that the norm of those of all stages together is at most `max_norm`; returns what it was."""
-        return self._made.parameters.clip(float(max_norm), float(norm_type))
+        self._require_whole()
+        with waiting(self.rank, "the norm of gradients"):
+            return self._made.parameters.clip(float(max_norm), float(norm_type))
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Those of this rank's stages, under the model's names."""
@@ -105,7 +99,9 @@ class Pipeline:
 
     def state_dict(self) -> dict[str, Tensor]:
         """The whole model's, on every rank, on the CPU, under its own names."""
-        return self._made.parameters.state()
+        self._require_whole()
+        with waiting(self.rank, "the state of other ranks"):
+            return self._made.parameters.state()
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Takes a whole state, of whatever plan or none."""
@@ -115,6 +111,10 @@ class Pipeline:
     def bytes_sent(self) -> int:
         """By this rank to other stages, since the start."""
         return self._made.wire.bytes_sent
+
+    def _require_whole(self) -> None:
+        if self._broken is not None:
+            raise _C.TransportError(f"rank {self.rank}: the pipeline failed in an earlier step: {self._broken}")
 
     # ---- arguments of a step
 
@@ -136,7 +136,7 @@ class Pipeline:
         if x is None and needed:
             raise _C.ConfigError(f"rank {self.rank}: its stages read the batch, and x is None")
         if x is not None:
-            arguments, keywords = _arguments(x)
+            arguments, keywords = arguments_of(x)
             given = {f"input_{index}": value for index, value in enumerate(arguments) if isinstance(value, Tensor)}
             given |= {name: value for name, value in keywords.items() if isinstance(value, Tensor)}
         parts: dict[str, Any] = {}
@@ -173,10 +173,11 @@ class Pipeline:
         group = self._made.group
         if group is not None:
             fine = torch.tensor(int(refusal is None))
-            dist.all_reduce(fine, op=dist.ReduceOp.MIN, group=group)
+            with waiting(self.rank, "the other ranks to begin the step"):
+                dist.all_reduce(fine, op=dist.ReduceOp.MIN, group=group)
             if fine:
                 return
-        _refuse_together(refusal, group)
+        refuse_together(refusal, group)
 
     def _told(self, loss: Optional[Tensor]) -> Tensor:
         """The loss, from the rank of the last stage."""
@@ -205,222 +206,60 @@ def pipeline(
     process_group: Any = None,
     timeout: float = 1800.0,
 ) -> tuple[Pipeline, torch.optim.Optimizer]:
-    """Trains one model whose stages lie on the ranks of a process group, which may be far apart (FusionLLM, Tang et al.
-    2024, arXiv 2410.12707)."""
-    made = _Made(model, optimizer, process_group, timeout)
-    made.make(
-        sample=sample,
-        stages=stages,
-        plan=plan,
-        micro_batches=micro_batches,
-        schedule=schedule,
-        method=method,
-        cluster=cluster,
-        compress=compress,
-        leaves=tuple(leaves),
-    )
-    return Pipeline(made), optimizer
+    """Trains one model whose parts lie on the ranks of a process group, which may be far apart (FusionLLM, Tang et al. 2024,
+    arXiv 2410.12707).
 
+        pipe, optimizer = dear.pipeline(model, optimizer, sample=x, micro_batches=8)
+        for x, y in batches:
+            optimizer.zero_grad()
+            loss = pipe.step(x, y, loss=torch.nn.functional.cross_entropy)
+            pipe.clip_grad_norm_(1.0)
+            optimizer.step()
+        torch.save(pipe.state_dict(), "model.pt")
 
-class _Made:
-    """What ranks agree upon, step by step, when they make a pipeline."""
+    The model is traced on a micro-batch of the sample, without computing it: its modules of torch.nn and its functions become
+    operators. Rank 0 plans which rank computes which of them, in contiguous stages, and tells the others. Each rank keeps the
+    parameters of its own stages, with rank 0's values; the others are on the device meta from then on. Activations and their
+    gradients travel between neighbour stages over a process group of Gloo of their own, while stages compute; what skips
+    stages is handed on from stage to stage. Gradients are those of one process that accumulates the mean loss over the same
+    micro-batches. A parameter that several stages read has a copy on each, and their gradients are added up in every step.
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, process_group: Any, timeout: float) -> None:
-        self.model, self.optimizer = model, optimizer
-        self.group, self.rank, self.ranks = _own_group(process_group, timeout)
+    sample: a batch as step() gets it: a tensor, a tuple of arguments or a dict of keyword arguments, all tensors of as many
+        samples. Every batch has its shapes.
+    stages: how many; a multiple of the ranks, as many as ranks by default.
+    plan: a file, or its text (docs/formats.md), in place of stages, micro_batches, schedule and compress.
+    schedule: "1f1b", "gpipe" or "interleaved" (several stages a rank).
+    method: of planning: "op-fence", "equal-work", "equal-number".
+    cluster: a file of devices and links, its text or the name of a preset; device i is rank i. By default all are alike.
+    compress: "top-k:RATIO" or "ada-top-k:RATIO": of one in RATIO elements of floating-point tensors that cross links the
+        largest travel, and likewise of their gradients, which pass the selection whole. Integers and masks travel as they are.
+    leaves: classes of modules that are kept whole, each an operator: what cannot be traced.
+    timeout: seconds, of every wait for another rank.
 
-    def make(self, **options: Any) -> None:
-        refusal, operators = None, ""
-        try:
-            operators = self._trace(**options)
-        except _C.ConfigError as error:
-            refusal = str(error)
-        _refuse_together(refusal, self.group)
-        try:
-            text = self._plan(operators, **options) if self.rank == 0 else ""
-        except (_C.ConfigError, OSError) as error:
-            refusal, text = str(error), ""
-        refusal, self.plan = gathered((refusal, text), self.group)[0]
-        if refusal is not None:
-            raise _C.ConfigError(refusal)
-        try:
-            self._read(operators, options["cluster"])
-        except _C.ConfigError as error:
-            refusal = str(error)
-        _refuse_together(refusal, self.group)
-        digests = gathered(self.read.digest, self.group)
-        for rank, digest in enumerate(digests):
-            if digest != digests[0]:
-                raise _C.MismatchError(
-                    f"rank {self.rank}: rank {rank} has another model or sample than rank 0: give all ranks the same"
-                )
-        self.parameters.make_as_on_first_rank()
-        for stage in self.stages:
-            if stage.rank == self.rank:
-                build(stage, self.traced)
-        self.traced.forget_constants()
-        self.parameters.release(self.optimizer)
+    Every rank makes it with the same arguments, and with the model whole. The optimiser keeps its groups and options, and
+    of its parameters those of this rank; make it before, as always.
 
-    def _trace(self, *, sample: Any, micro_batches: Optional[int], leaves: Any, **options: Any) -> str:
-        for what in ("stages", "micro_batches", "schedule", "compress"):
-            given = micro_batches if what == "micro_batches" else options[what]
-            if options["plan"] is not None and given is not None:
-                raise _C.ConfigError(f"{what}={given!r} and a plan: leave it out, the plan has it")
-        _check_model(self.model, self.optimizer)
-        self.micro_batches = _micro_batches_of(options["plan"]) if options["plan"] is not None else micro_batches or 8
-        arguments, keywords = _arguments(sample)
-        tensors = [value for value in (*arguments, *keywords.values()) if isinstance(value, Tensor)]
-        self.samples = tensors[0].shape[0] if tensors and tensors[0].dim() else 0
-        for value in tensors:
-            if value.dim() == 0 or value.shape[0] != self.samples:
-                raise _C.ConfigError(
-                    f"the sample has tensors of shapes {list(tensors[0].shape)} and {list(value.shape)}: dimension 0 is that "
-                    "of samples, along which all are cut; what is the same for all samples belongs into a buffer"
-                )
-        if micro_batches is not None and micro_batches < 1 or self.samples == 0 or self.samples % self.micro_batches:
-            raise _C.ConfigError(
-                f"a batch of {self.samples} cannot be cut into {self.micro_batches} micro-batches of as many samples: give "
-                "a multiple"
-            )
-        size = self.samples // self.micro_batches
-        arguments, keywords = _pytree.tree_map_only(Tensor, lambda one: one[:size], (arguments, keywords))
-        self.traced: Traced = trace(self.model, tuple(arguments), keywords, leaves)
-        self.operators = operators_of(self.traced)
-        self.device = next((parameter.device for parameter in self.model.parameters()), torch.device("cpu"))
-        return to_json(self.operators, self.model)
-
-    def _plan(self, operators: str, *, plan: Any, cluster: Any, **options: Any) -> str:
-        if plan is not None:
-            return _text_of(plan)
-        stages = self.ranks if options["stages"] is None else options["stages"]
-        if stages < 1 or stages % self.ranks:
-            raise _C.ConfigError(f"{stages} stages cannot be dealt to {self.ranks} ranks: give a multiple")
-        schedule = options["schedule"] or ("1f1b" if stages == self.ranks else "interleaved")
-        if schedule == "zb-h1":
-            raise _C.ConfigError(
-                "schedule='zb-h1' needs gradients of inputs and of weights apart, which a pipeline does not compute live: "
-                "give '1f1b'"
-            )
-        rule, _, ratio = (options["compress"] or "none").partition(":")
-        try:
-            number = float(ratio or 100)
-        except ValueError:
-            raise _C.ConfigError(
-                f"compress='{options['compress']}': give a rule and a ratio, as ada-top-k:100"
-            ) from None
-        return _C.pipeline_plan(
-            operators,
-            self._cluster(cluster),
-            method=options["method"],
-            schedule=schedule,
-            micro_batches=self.micro_batches,
-            stages_of_device=stages // self.ranks,
-            rule=rule,
-            ratio=number,
-        )
-
-    def _read(self, operators: str, cluster: Any) -> None:
-        devices = self._cluster(cluster)
-        if _C.pipeline_devices(devices) != self.ranks:
-            raise _C.ConfigError(
-                f"the cluster has {_C.pipeline_devices(devices)} devices, and {self.ranks} ranks train: give one with a device "
-                "for each rank, in their order"
-            )
-        self.read = _C.pipeline_read(self.plan, "the plan", operators, devices)
-        if json.loads(self.plan)["schedule"] not in _SCHEDULES:
-            raise _C.ConfigError(f"a pipeline runs the schedules {', '.join(_SCHEDULES)}: plan one of them")
-        self.stages = stages_of(self.plan, self.read.devices, self.operators)
-        check(self.stages, self.traced)
-        self.parameters = Parameters(self.model, self.stages, self.group)
-        self.wire = Wire(self.group, self.stages, self.micro_batches, self.device)
-        places = self.read.devices[: len(self.read.orders)]
-        self.order = self.read.orders[places.index(self.rank)] if self.rank in places else []
-
-    def _cluster(self, cluster: Any) -> str:
-        if cluster is not None:
-            return os.fspath(cluster)
-        ranks = range(self.ranks)
-
-        def links(value: float) -> list[list[Optional[float]]]:
-            return [[None if one == other else value for other in ranks] for one in ranks]
-
-        return json.dumps(
-            {
-                "format": "dear-pair-cluster",
-                "version": 1,
-                "name": "equal ranks",
-                "devices": [
-                    {"name": f"rank {rank}", "flops_per_second": 1e12, "memory_bytes": 1 << 50} for rank in ranks
-                ],
-                "bytes_per_second": links(1e15),
-                "latency_seconds": links(0.0),
-            }
-        )
-
-
-def _own_group(given: Any, timeout: float) -> tuple[Any, int, int]:
-    initialised = dist.is_available() and dist.is_initialized()
-    base = given if given is not None else dist.group.WORLD if initialised else None
-    if base is None:
-        return None, 0, 1
-    if not isinstance(base, dist.ProcessGroup):
-        raise _C.ConfigError(f"process_group is a {type(given).__name__}, not one of torch.distributed")
-    ranks = dist.get_process_group_ranks(base)
-    if len(ranks) == 1:
-        return None, 0, 1
-    some = len(ranks) != dist.get_world_size()
-    group = dist.new_group(
-        ranks, backend="gloo", timeout=datetime.timedelta(seconds=timeout), use_local_synchronization=some
-    )
-    return group, dist.get_rank(group), len(ranks)
-
-
-def _check_model(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    if not isinstance(model, nn.Module):
-        raise _C.ConfigError(f"the model is a {type(model).__name__}, not a torch.nn.Module")
-    for name, module in model.named_modules():
-        kinds = {base.__name__ for base in type(module).__mro__}
-        if kinds & set(_WRAPPERS) or isinstance(module, MoE):
-            raise _C.ConfigError(
-                f"'{name}' is a {type(module).__name__}, which talks to other ranks or compiles by itself: give the pipeline "
-                "the model without it"
-            )
-    if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, torch.optim.LBFGS):
-        raise _C.ConfigError(
-            f"the optimiser is a {type(optimizer).__name__}: give one of torch.optim that updates each parameter by its own gradient"
-        )
-
-
-def _arguments(x: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(x, dict):
-        return (), x
-    return (x,) if isinstance(x, Tensor) else tuple(x), {}
-
-
-def _text_of(plan: Any) -> str:
-    text = os.fspath(plan)
-    if text.lstrip().startswith("{"):
-        return text
-    with open(text, encoding="utf-8") as file:
-        return file.read()
-
-
-def _micro_batches_of(plan: Any) -> int:
-    """Of a plan that is read and checked later."""
+    ConfigError on every rank, in one sentence, for what cannot be traced, planned or cut; MismatchError where ranks' models
+    differ. TransportError and TimeoutError say which stage waited for which operator and micro-batch.
+    """
+    made = Made(model, optimizer, process_group, timeout)
     try:
-        number = json.loads(_text_of(plan))["micro_batches"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _C.ConfigError(f"the plan cannot be read: {error}") from error
-    if not isinstance(number, int) or number < 1:
-        raise _C.ConfigError(f"a plan of {number!r} micro-batches cannot be: give at least one")
-    return number
-
-
-def _refuse_together(refusal: Optional[str], group: Any) -> None:
-    """ConfigError on every rank where one refuses."""
-    everyone = gathered(refusal, group)
-    if refusal is not None:
-        raise _C.ConfigError(refusal)
-    for rank, sentence in enumerate(everyone):
-        if sentence is not None:
-            raise _C.ConfigError(sentence if sentence.startswith("rank ") else f"rank {rank}: {sentence}")
+        made.make(
+            sample=sample,
+            stages=stages,
+            plan=plan,
+            micro_batches=micro_batches,
+            schedule=schedule,
+            method=method,
+            cluster=cluster,
+            compress=compress,
+            leaves=tuple(leaves),
+        )
+    except BaseException:
+        if made.group is not None:
+            dist.destroy_process_group(made.group)
+        raise
+    finally:
+        if hasattr(made, "traced"):
+            made.traced.forget_constants()
+    return Pipeline(made), optimizer

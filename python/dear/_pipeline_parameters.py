@@ -21,7 +21,7 @@ class Parameters:
     but load() are called by all ranks together."""
 
     def __init__(self, model: nn.Module, stages: list[Stage], group: Any) -> None:
-        self._model, self._group = model, group
+        self._model, self.group = model, group
         self._rank = 0 if group is None else dist.get_rank(group)
         self.holders: dict[Tensor, list[int]] = {}
         for stage in stages:
@@ -31,9 +31,7 @@ class Parameters:
                     if stage.rank not in ranks:
                         ranks.append(stage.rank)
         named = [*model.named_parameters(), *model.named_buffers()]
-        for name, tensor in named:
-            if tensor.is_meta:
-                raise _C.ConfigError(f"'{name}' is on the device meta, without a value: initialise the model first")
+        for _, tensor in named:
             self.holders.setdefault(tensor, [0])  # what no operator reads
         self._names = {tensor: name for name, tensor in named}
         self.own = {name: tensor for name, tensor in named if self._rank in self.holders[tensor]}
@@ -56,11 +54,11 @@ class Parameters:
 
     def make_as_on_first_rank(self) -> None:
         """Sends from rank 0 what is not there as rank 0 has it."""
-        if self._group is None:
+        if self.group is None:
             return
         digests = {tensor: _digest(tensor) for tensor in self._names}
         mine = {name: digests[tensor] for tensor, name in self._names.items()}
-        everyone = gathered(mine, self._group)
+        everyone = gathered(mine, self.group)
         by_name = {name: tensor for tensor, name in self._names.items()}
         for rank, theirs in enumerate(everyone):
             for name, tensor in by_name.items():
@@ -69,10 +67,10 @@ class Parameters:
 
     def _hand_over(self, tensor: Tensor, rank: int) -> None:
         if self._rank == 0:
-            dist.send(tensor.detach().cpu().contiguous(), group=self._group, group_dst=rank)
+            dist.send(tensor.detach().cpu().contiguous(), group=self.group, group_dst=rank)
         elif self._rank == rank:
             room = torch.empty(tensor.shape, dtype=tensor.dtype)
-            dist.recv(room, group=self._group, group_src=0)
+            dist.recv(room, group=self.group, group_src=0)
             with torch.no_grad():
                 tensor.copy_(room)
 
@@ -113,13 +111,13 @@ class Parameters:
             if self._rank == first:
                 for rank in others:
                     room = torch.empty_like(summed)
-                    dist.recv(room, group=self._group, group_src=rank)
+                    dist.recv(room, group=self.group, group_src=rank)
                     summed += room
-                for work in [dist.isend(summed, group=self._group, group_dst=rank) for rank in others]:
+                for work in [dist.isend(summed, group=self.group, group_dst=rank) for rank in others]:
                     work.wait()
             else:
-                dist.send(summed, group=self._group, group_dst=first)
-                dist.recv(summed, group=self._group, group_src=first)
+                dist.send(summed, group=self.group, group_dst=first)
+                dist.recv(summed, group=self.group, group_src=first)
             tensor.grad = summed.to(tensor.device) if before is None else before + summed.to(tensor.device)
 
     def clip(self, max_norm: float, norm_type: float) -> Tensor:
@@ -131,9 +129,9 @@ class Parameters:
             total = torch.tensor(max(norms, default=0.0), dtype=torch.float64)
         else:
             total = torch.tensor(sum(norm**norm_type for norm in norms), dtype=torch.float64)
-        if self._group is not None:
+        if self.group is not None:
             operation = dist.ReduceOp.MAX if math.isinf(norm_type) else dist.ReduceOp.SUM
-            dist.all_reduce(total, op=operation, group=self._group)
+            dist.all_reduce(total, op=operation, group=self.group)
         if not math.isinf(norm_type):
             total = total ** (1 / norm_type)
         scale = (max_norm / (total + 1e-6)).clamp(max=1.0)
@@ -151,8 +149,8 @@ class Parameters:
             if name not in sent:
                 mine = self.own[name].detach() if rank == self._rank else None
                 value = torch.empty(shape, dtype=dtype) if mine is None else mine.cpu().clone()
-                if self._group is not None:
-                    dist.broadcast(value, group=self._group, group_src=rank)
+                if self.group is not None:
+                    dist.broadcast(value, group=self.group, group_src=rank)
                 sent[name] = value
             state[key] = sent[name]
         return state

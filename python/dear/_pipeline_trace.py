@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.fx import _symbolic_trace
 from torch.utils import _pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.flop_counter import flop_registry
 
 from . import _C
@@ -62,6 +62,15 @@ def tensors_in(value: Any) -> list[Tensor]:
 
 class _Refused(Exception):
     pass
+
+
+_OF_VALUES = (DataDependentOutputException, DynamicOutputShapeException)
+
+
+def _zeros(like: Tensor) -> Tensor:
+    made = torch.zeros(like.shape, dtype=like.dtype, device=like.device)
+    # In place on what is computed is no error, and on a leaf it is.
+    return made.requires_grad_().clone() if like.requires_grad else made
 
 
 class _Proxy(fx.Proxy):
@@ -174,7 +183,7 @@ class _Tracer(fx.Tracer):
             args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), self._input_of)
             with self._mode, _Work() as work:
                 if node.op == "call_module":
-                    value = _symbolic_trace._orig_module_call(node.meta["leaf"], *args, **kwargs)
+                    value = self._call(node.meta["leaf"], args, kwargs)
                 elif node.op == "call_method":
                     value = getattr(args[0], node.target)(*args[1:], **kwargs)
                 else:
@@ -183,6 +192,20 @@ class _Tracer(fx.Tracer):
             self._evaluating = False
         node.meta["work"] = work.operations
         return value
+
+    def _call(self, leaf: nn.Module, args: Any, kwargs: Any) -> Any:
+        try:
+            return _symbolic_trace._orig_module_call(leaf, *args, **kwargs)
+        except _OF_VALUES:
+            if not isinstance(leaf, self._leaves):
+                raise
+        # What depends on values is tried with zeros: it may give other values, but not other shapes.
+        with _disable_current_modes(), torch.random.fork_rng(devices=[]):
+            args, kwargs = _pytree.tree_map_only(Tensor, _zeros, (args, kwargs))
+            value = _symbolic_trace._orig_module_call(leaf, *args, **kwargs)
+        return _pytree.tree_map_only(
+            Tensor, lambda one: self._mode.from_tensor(one.detach()).requires_grad_(one.requires_grad), value
+        )
 
     def _input_of(self, node: fx.Node) -> Any:
         if "value" not in node.meta:  # a constant
@@ -208,9 +231,15 @@ def trace(model: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]
     modes = {name: module.training for name, module in model.named_modules()}
     drawn = torch.get_rng_state()
     before = set(vars(model))
+
+    def constants() -> list[str]:
+        return [name for name in vars(model) if name not in before]
+
     try:
         graph = tracer.trace(model)
     except Exception as error:
+        for name in constants():
+            delattr(model, name)
         raise _C.ConfigError(_sentence(error, tracer.where, model)) from error
     if not torch.equal(drawn, torch.get_rng_state()):
         torch.set_rng_state(drawn)
@@ -218,7 +247,7 @@ def trace(model: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]
             "the model draws random numbers that depend on no input, which a pipeline would draw once for ever: draw them "
             "in a module that is one operator (leaves=)"
         )
-    return Traced(model, _needed(graph), tracer.inputs, modes, [name for name in vars(model) if name not in before])
+    return Traced(model, _needed(graph), tracer.inputs, modes, constants())
 
 
 def _needed(graph: fx.Graph) -> list[fx.Node]:
@@ -233,13 +262,16 @@ def _needed(graph: fx.Graph) -> list[fx.Node]:
 def _sentence(error: Exception, where: str, model: nn.Module) -> str:
     place = ""
     for frame in traceback.extract_tb(error.__traceback__):
-        if f"{os.sep}torch{os.sep}" not in frame.filename and os.path.dirname(__file__) != os.path.dirname(
-            frame.filename
-        ):
+        if frame.name == "_evaluate":
+            break
+        folders = os.path.dirname(frame.filename).split(os.sep)
+        if "torch" not in folders and "dear" not in folders[-1:]:
             place = f" at {os.path.basename(frame.filename)}:{frame.lineno}"
     module = model.get_submodule(where)
     name = f"'{where}' ({type(module).__name__})" if where else type(module).__name__
     said = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, _OF_VALUES):
+        said = f"a number or shape that {said} gives depends on the values of tensors"
     if len(said) > 200:
         said = said[:200] + "..."
     return f"the model cannot be traced{place}, in {name}: {said}; {_NO_CHANGE}"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,10 +20,18 @@ Key = tuple[int, int, bool, int]
 
 class Wire:
     """Sends and receives without waiting, so that messages travel while stages compute. All messages of a step are
-    received in it. Not safe for several threads."""
+    received in it. A wait ends with an error after `timeout`. Not safe for several threads."""
 
-    def __init__(self, group: Any, stages: list[Stage], micro_batches: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        group: Any,
+        stages: list[Stage],
+        micro_batches: int,
+        device: torch.device,
+        timeout: datetime.timedelta,
+    ) -> None:
         self._group, self._stages, self._micro_batches, self._device = group, stages, micro_batches, device
+        self.timeout = timeout
         self._rank = 0 if group is None else dist.get_rank(group)
         self._most = max((len(stage.leaves) for stage in stages), default=0) + 1
         self._here: dict[Key, Tensor] = {}  # to a stage of the same rank
@@ -41,7 +52,7 @@ class Wire:
         try:
             work = dist.isend(message, group=self._group, group_dst=to, tag=self._tag(key))
         except RuntimeError as error:
-            raise self._failure(one, gradient, micro_batch, error, sends=True) from error
+            raise self._failure(one, gradient, micro_batch, error, True) from error
         self._sent[key] = (work, message)
 
     def expect(self, one: Crossing, gradient: bool, micro_batch: int) -> None:
@@ -58,7 +69,7 @@ class Wire:
         try:
             work = dist.irecv(room, group=self._group, group_src=source, tag=self._tag(key))
         except RuntimeError as error:
-            raise self._failure(one, gradient, micro_batch, error) from error
+            raise self._failure(one, gradient, micro_batch, error, False) from error
         self._awaited[key] = (work, room)
 
     def take(self, one: Crossing, gradient: bool, micro_batch: int) -> Tensor:
@@ -66,27 +77,37 @@ class Wire:
         key = self._key(one, gradient, micro_batch)
         if key in self._here:
             return self._here.pop(key)
-        work, room = self._awaited.pop(key)
-        try:
-            work.wait()
-        except RuntimeError as error:
-            raise self._failure(one, gradient, micro_batch, error) from error
+        room = self._awaited[key][1]
+        self._wait(self._awaited.pop(key)[0], one, gradient, micro_batch, sends=False)
         if (one.gradient_ratio if gradient else one.activation_ratio) > 1:
             return decompressed(room, one).to(self._device)
         return room.to(self._device)
 
     def finish(self, one: Crossing, gradient: bool, micro_batch: int) -> None:
         """Waits until a message, if one was sent, no longer needs its tensor."""
-        work, _ = self._sent.pop(self._key(one, gradient, micro_batch), (None, None))
-        if work is not None:
-            try:
-                work.wait()
-            except RuntimeError as error:
-                raise self._failure(one, gradient, micro_batch, error, sends=True) from error
+        key = self._key(one, gradient, micro_batch)
+        if key in self._sent:
+            self._wait(self._sent.pop(key)[0], one, gradient, micro_batch, sends=True)
 
     def finish_all(self) -> None:
         for cut, index, gradient, micro_batch in list(self._sent):
             self.finish(self._stages[cut].leaves[index], gradient, micro_batch)
+
+    def break_off(self) -> None:
+        """Ends the connections, so that those who wait for this rank do not wait for their deadline."""
+        self._sent.clear()
+        self._awaited.clear()
+        if self._group is not None:
+            dist.destroy_process_group(self._group)
+            self._group = None
+
+    def _wait(self, work: Any, one: Crossing, gradient: bool, micro_batch: int, *, sends: bool) -> None:
+        try:
+            work.wait(self.timeout)
+        except RuntimeError as error:
+            raise self._failure(one, gradient, micro_batch, error, sends) from None
+        finally:
+            del work  # which an error would keep, and the connection with it
 
     def _key(self, one: Crossing, gradient: bool, micro_batch: int) -> Key:
         return one.cut, one.index, gradient, micro_batch
@@ -95,20 +116,37 @@ class Wire:
         cut, index, gradient, micro_batch = key
         return ((cut * self._most + index) * 2 + gradient) * self._micro_batches + micro_batch
 
-    def _failure(
-        self, one: Crossing, gradient: bool, micro_batch: int, error: RuntimeError, sends: bool = False
-    ) -> Exception:
+    def _failure(self, one: Crossing, gradient: bool, micro_batch: int, error: RuntimeError, sends: bool) -> Exception:
         front, behind = self._stages[one.cut], self._stages[one.cut + 1]
         here, there = (front, behind) if gradient != sends else (behind, front)
         what = f"the {'gradient of the ' if gradient else ''}output of operator '{one.operator}' of micro-batch {micro_batch}"
         asks = f"could not send {what} to" if sends else f"waited for {what} from"
-        late = "timed out" in str(error).lower() or "timeout" in str(error).lower()
+        late = is_late(error)
         end = "none came before the deadline" if late else "the connection ended, as when a process dies"
         sentence = (
             f"rank {self._rank}: {here.what} {asks} {there.what} on rank {there.rank}, and {end}: see what that rank says, "
             "and start the job again"
         )
         return (_C.TimeoutError if late else _C.TransportError)(sentence)
+
+
+@contextlib.contextmanager
+def waiting(rank: int, what: str) -> Iterator[None]:
+    """Says what this rank waited for where ranks that are in no message of a stage fail."""
+    try:
+        yield
+    except _C.Error:
+        raise
+    except RuntimeError as error:
+        late = is_late(error)
+        end = "it did not come before the deadline" if late else "the connection ended, as when a process dies"
+        raise (_C.TimeoutError if late else _C.TransportError)(
+            f"rank {rank} waited for {what}, and {end}: see what other ranks say, and start the job again"
+        ) from None
+
+
+def is_late(error: RuntimeError) -> bool:
+    return "timed out" in str(error).lower() or "timeout" in str(error).lower()
 
 
 def kept(elements: int, ratio: float) -> int:

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <torch/csrc/utils/pybind.h>
@@ -57,7 +58,6 @@ using BoundTask = std::tuple<std::string, int, int>;  // kind, stage, micro-batc
 
 // What ranks run of a plan that is checked.
 struct PlanToRun {
-  std::uint64_t digest = 0;
   std::vector<int> devices;                    // by stage
   std::vector<std::vector<BoundTask>> orders;  // by place
   std::vector<int> most_held;                  // by stage
@@ -71,7 +71,7 @@ PlanToRun read_pipeline(const std::string& text, const std::string& source, cons
   const PairCluster devices = cluster_of(cluster);
   const StageCosts costs(dag, devices);
   const Plan plan = parse_plan(text, source, costs);
-  PlanToRun run{.digest = plan.digest(dag)};
+  PlanToRun run;
   for (const Stage& stage : plan.stages) run.devices.push_back(stage.device);
   for (const std::vector<Task>& order : orders(plan.shape())) {
     run.orders.emplace_back();
@@ -115,17 +115,27 @@ void bind_pipeline(py::module_& module) {
       py::arg("operators"), py::arg("cluster"), py::kw_only(), py::arg("method"), py::arg("schedule"),
       py::arg("micro_batches"), py::arg("stages_of_device"), py::arg("rule"), py::arg("ratio"));
   py::class_<PlanToRun>(module, "PipelinePlan")
-      .def_readonly("digest", &PlanToRun::digest)
       .def_readonly("devices", &PlanToRun::devices)
       .def_readonly("orders", &PlanToRun::orders)
       .def_readonly("most_held", &PlanToRun::most_held)
       .def_readonly("estimated_seconds", &PlanToRun::estimated_seconds);
+  module.def(
+      "pipeline_digest",
+      [](const std::string& operators) {
+        return methods::pipeline::parse_operators(operators, "the model").digest();
+      },
+      py::arg("operators"), "Ranks may run a plan together only if it is the same.");
   module.def("pipeline_read", &read_pipeline, py::arg("plan"), py::arg("source"), py::arg("operators"),
              py::arg("cluster"));
   module.def("pipeline_largest", &largest_in_message, py::arg("values"), py::arg("count"));
   module.def(
-      "pipeline_devices", [](const std::string& cluster) { return cluster_of(cluster).devices.size(); },
-      py::arg("cluster"));
+      "pipeline_cluster",
+      [](const std::string& cluster) {
+        const PairCluster found = cluster_of(cluster);
+        validate(found);
+        return std::pair(to_json(found), found.devices.size());
+      },
+      py::arg("cluster"), "The text of a cluster's file, and how many devices it has.");
 }
 
 }  // namespace dear::python

@@ -6,20 +6,28 @@ import copy
 import datetime
 import faulthandler
 import os
+import re
+import signal
 import socket
 import subprocess
 import sys
 import unittest
 import warnings
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "pipeline"))
 from nets import Case, Drawn, alone, cross_entropy, drawn_plan, groups, ids, sgd
+from refusals import Failures as Failures
+from refusals import Refusals as Refusals
+from training import Compression as Compression
+from training import Training as Training
 
 import dear
+from dear import _pipeline_run
 
 RANKS = 4
 warnings.filterwarnings("ignore", category=UserWarning)
@@ -29,10 +37,10 @@ class Gradients(Case):
     def test_of_drawn_models_and_plans(self) -> None:
         """Branches, skips, several consumers, several outputs, masks and ties, cut anywhere, on ranks in any order."""
         schedules = ("gpipe", "1f1b", "1f1b", "interleaved")
-        for seed in range(16):
+        for seed in range(12):
             schedule = schedules[seed % 4]
             group, ranks = ((groups.pair, 2), (groups.all, RANKS))[seed // 4 % 2]
-            micro_batches = 4 if schedule == "interleaved" else (1, 2, 4, 8)[seed // 8 + seed % 2]
+            micro_batches = 4 if schedule == "interleaved" else (1, 8, 4)[seed % 3]
             with self.subTest(seed=seed, schedule=schedule, ranks=ranks, micro_batches=micro_batches):
                 self.check(Drawn(seed), seed, schedule, group, ranks, micro_batches)
 
@@ -63,6 +71,27 @@ class Gradients(Case):
         self.assertAsAlone(pipe, model, 1e-6)
 
 
+def left_by_rank_2() -> int:
+    """Returns 0 where a step in which rank 2 dies, in a backward pass, says what this rank waited for."""
+    model = Drawn(1)
+    x, y = ids(1)
+    pipe, _ = dear.pipeline(model, sgd(model), sample=x, micro_batches=4)
+    backward = _pipeline_run.Run._backward
+
+    def dies(run: Any, stage: Any, micro_batch: int) -> None:
+        if dist.get_rank() == 2 and micro_batch == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        backward(run, stage, micro_batch)
+
+    with mock.patch.object(_pipeline_run.Run, "_backward", dies):
+        try:
+            pipe.step(x, y, loss=cross_entropy)
+        except dear.TransportError as error:
+            waited = re.search("stage [0-3] .* of micro-batch [0-3].* on rank [0-3]|waited for the loss", str(error))
+            os._exit(0 if waited else 1)
+    os._exit(1)
+
+
 def run_ranks(**environment: str) -> list[int]:
     """Returns how each rank ended."""
     with socket.socket() as free:
@@ -78,9 +107,11 @@ def run_ranks(**environment: str) -> list[int]:
 
 def main() -> int:
     if "RANK" in os.environ:
-        faulthandler.dump_traceback_later(200, exit=True)
+        faulthandler.dump_traceback_later(400, exit=True)
         torch.set_num_threads(1)
         dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
+        if "KILLED" in os.environ:
+            return left_by_rank_2()
         pairs = [dist.new_group([first, first + 1]) for first in (0, 2)]
         groups.pair, groups.all = pairs[dist.get_rank() // 2], None
         result = unittest.main(exit=False, argv=sys.argv, failfast=True, verbosity=0).result
@@ -88,7 +119,15 @@ def main() -> int:
             os._exit(1)  # the others may be in a collective
         dist.destroy_process_group()
         return 0
-    return int(any(run_ranks()))
+    if any(run_ranks()):
+        return 1
+    ends = run_ranks(KILLED="1")
+    if ends != [0, 0, -signal.SIGKILL, 0]:
+        print(
+            f"ranks ended with {ends}, and rank 2 was killed: the others must say what they waited for", file=sys.stderr
+        )
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import random
 import types
@@ -128,10 +127,6 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
 class Case(unittest.TestCase):
     def setUp(self) -> None:
         self.rank = dist.get_rank()
-
-    def pipeline(self, model: nn.Module, **options: Any) -> tuple[dear.Pipeline, Any]:
-        options.setdefault("micro_batches", None if "plan" in options else 4)
-        return dear.pipeline(copy.deepcopy(model), sgd(model) if "optimizer" not in options else None, **options)
 
     def assertAsAlone(self, pipe: dear.Pipeline, model: nn.Module, tolerance: float = 1e-12) -> None:
         """Gradients of this rank's parameters are those of the model."""

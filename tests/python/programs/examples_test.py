@@ -15,6 +15,7 @@ PROGRAMS = {
     "chargpt": ["--steps", 8, "--report", 2, "--layers", 1, "--width", 32, "--context", 32, "--characters", 20000],
     "muon": ["--steps", 8, "--report", 2, "--layers", 1, "--width", 32, "--context", 32, "--characters", 20000],
     "moe": ["--steps", 8, "--report", 2, "--layers", 1, "--width", 32, "--context", 32, "--parts", 2],
+    "pipeline": ["--steps", 8, "--report", 2, "--layers", 1, "--width", 32, "--context", 32],
     "gpt2": ["--steps", 8, "--report", 2, "--layers", 1, "--width", 32, "--context", 32],
 }
 LAUNCH = [sys.executable, HERE / "run_programs.py"]
@@ -60,6 +61,9 @@ class Examples(Programs):
         losses = self.losses(2, ["moe"])["moe"]
         self.assertEqual(len(losses), 4)
         self.assertLess(losses[-1], losses[0])
+
+    def test_pipeline(self):
+        self.check(["pipeline"], ["pipeline"])
 
     def test_without_what_it_needs_a_program_says_so(self):
         # None in sys.modules: the import fails as if nothing were installed.

@@ -1,0 +1,242 @@
+"""How ranks make a pipeline together: traced, planned and cut alike on all of them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Callable
+from typing import Any, Optional
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.utils import _pytree
+
+from . import _C
+from ._moe import MoE
+from ._moe_ranks import gathered
+from ._pipeline_operators import operators_of, to_json
+from ._pipeline_parameters import Parameters
+from ._pipeline_stages import build, check, stages_of
+from ._pipeline_trace import Traced, trace
+from ._pipeline_wire import Wire
+
+_SCHEDULES = ("1f1b", "gpipe", "interleaved")
+_WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "OptimizedModule", "FSDPModule")
+
+
+class Made:
+    """What ranks agree upon, step by step, when they make a pipeline."""
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, process_group: Any, timeout: float) -> None:
+        self.model, self.optimizer = model, optimizer
+        if not 0 < timeout < 1e9:
+            raise _C.ConfigError(f"timeout={timeout}: give seconds, above 0")
+        self.timeout = datetime.timedelta(seconds=timeout)
+        self.group, self.rank, self.ranks = _own_group(process_group, self.timeout)
+
+    def make(self, *, plan: Any, cluster: Any, sample: Any, leaves: Any, **options: Any) -> None:
+        # Rank 0 alone reads files.
+        self.cluster, plan = self._of_first_rank(
+            lambda: (self._cluster(cluster), None if plan is None else _text_of(plan))
+        )
+        operators: str = self._together(lambda: self._trace(sample, leaves, plan, **options))
+        digests = gathered(self._together(lambda: _C.pipeline_digest(operators)), self.group)
+        for rank, digest in enumerate(digests):
+            if digest != digests[0]:
+                raise _C.MismatchError(
+                    f"rank {self.rank}: rank {rank} has another model or sample than rank 0: give all ranks the same"
+                )
+        self.plan: str = self._of_first_rank(lambda: plan or self._plan(operators, **options))
+        self._together(lambda: self._read(operators))
+        self.parameters.make_as_on_first_rank()
+        for stage in self.stages:
+            if stage.rank == self.rank:
+                build(stage, self.traced)
+        self.parameters.release(self.optimizer)
+
+    def break_off(self) -> None:
+        """Ends the connections, which last as long as anything refers to their process group."""
+        self.wire.break_off()
+        self.group = self.parameters.group = None
+
+    def _together(self, act: Callable[[], Any]) -> Any:
+        """Does on every rank what any may refuse."""
+        result, refusal = None, None
+        try:
+            result = act()
+        except _C.ConfigError as error:
+            refusal = str(error)
+        refuse_together(refusal, self.group)
+        return result
+
+    def _of_first_rank(self, act: Callable[[], Any]) -> Any:
+        result = self._together(lambda: act() if self.rank == 0 else None)
+        return gathered(result, self.group)[0]
+
+    def _trace(self, sample: Any, leaves: Any, plan: Optional[str], **options: Any) -> str:
+        for what in ("stages", "micro_batches", "schedule", "compress"):
+            if plan is not None and options[what] is not None:
+                raise _C.ConfigError(f"{what}={options[what]!r} and a plan: leave it out, the plan has it")
+        _check_model(self.model, self.optimizer)
+        given = _micro_batches_of(plan) if plan is not None else options["micro_batches"]
+        self.micro_batches: int = 8 if given is None else given
+        arguments, keywords = arguments_of(sample)
+        tensors = [value for value in (*arguments, *keywords.values()) if isinstance(value, Tensor)]
+        self.samples = tensors[0].shape[0] if tensors and tensors[0].dim() else 0
+        for value in tensors:
+            if value.dim() == 0 or value.shape[0] != self.samples:
+                raise _C.ConfigError(
+                    f"the sample has tensors of shapes {list(tensors[0].shape)} and {list(value.shape)}: dimension 0 is that "
+                    "of samples, along which all are cut; what is the same for all samples belongs into a buffer"
+                )
+        if self.micro_batches < 1 or self.samples == 0 or self.samples % self.micro_batches:
+            raise _C.ConfigError(
+                f"a batch of {self.samples} cannot be cut into {self.micro_batches} micro-batches of as many samples: give "
+                "a multiple"
+            )
+        size = self.samples // self.micro_batches
+        arguments, keywords = _pytree.tree_map_only(Tensor, lambda one: one[:size], (arguments, keywords))
+        self.traced: Traced = trace(self.model, tuple(arguments), keywords, leaves)
+        self.operators = operators_of(self.traced)
+        self.device = next((parameter.device for parameter in self.model.parameters()), torch.device("cpu"))
+        return to_json(self.operators, self.model)
+
+    def _plan(self, operators: str, **options: Any) -> str:
+        stages = self.ranks if options["stages"] is None else options["stages"]
+        if stages < 1 or stages % self.ranks:
+            raise _C.ConfigError(f"{stages} stages cannot be dealt to {self.ranks} ranks: give a multiple")
+        schedule = options["schedule"] or ("1f1b" if stages == self.ranks else "interleaved")
+        if schedule == "zb-h1":
+            raise _C.ConfigError(
+                "schedule='zb-h1' needs gradients of inputs and of weights apart, which a pipeline does not compute live: "
+                "give '1f1b'"
+            )
+        rule, _, ratio = (options["compress"] or "none").partition(":")
+        try:
+            number = float(ratio or 100)
+        except ValueError:
+            raise _C.ConfigError(
+                f"compress='{options['compress']}': give a rule and a ratio, as ada-top-k:100"
+            ) from None
+        return _C.pipeline_plan(
+            operators,
+            self.cluster,
+            method=options["method"],
+            schedule=schedule,
+            micro_batches=self.micro_batches,
+            stages_of_device=stages // self.ranks,
+            rule=rule,
+            ratio=number,
+        )
+
+    def _read(self, operators: str) -> None:
+        self.read = _C.pipeline_read(self.plan, "the plan", operators, self.cluster)
+        if json.loads(self.plan)["schedule"] not in _SCHEDULES:
+            raise _C.ConfigError(f"a pipeline runs the schedules {', '.join(_SCHEDULES)}: plan one of them")
+        self.stages = stages_of(self.plan, self.read.devices, self.operators)
+        check(self.stages, self.traced)
+        self.parameters = Parameters(self.model, self.stages, self.group)
+        self.wire = Wire(self.group, self.stages, self.micro_batches, self.device, self.timeout)
+        places = self.read.devices[: len(self.read.orders)]
+        self.order = self.read.orders[places.index(self.rank)] if self.rank in places else []
+
+    def _cluster(self, cluster: Any) -> str:
+        if cluster is not None:
+            text, devices = _C.pipeline_cluster(os.fspath(cluster))
+            if devices != self.ranks:
+                raise _C.ConfigError(
+                    f"the cluster has {devices} devices, and {self.ranks} ranks train: give one with a device for each rank, in "
+                    "their order"
+                )
+            return text
+        ranks = range(self.ranks)
+
+        def links(value: float) -> list[list[Optional[float]]]:
+            return [[None if one == other else value for other in ranks] for one in ranks]
+
+        return json.dumps(
+            {
+                "format": "dear-pair-cluster",
+                "version": 1,
+                "name": "equal ranks",
+                "devices": [
+                    {"name": f"rank {rank}", "flops_per_second": 1e12, "memory_bytes": 1 << 50} for rank in ranks
+                ],
+                "bytes_per_second": links(1e10),
+                "latency_seconds": links(0.0),
+            }
+        )
+
+
+def _own_group(given: Any, timeout: datetime.timedelta) -> tuple[Any, int, int]:
+    initialised = dist.is_available() and dist.is_initialized()
+    base = given if given is not None else dist.group.WORLD if initialised else None
+    if base is None:
+        return None, 0, 1
+    if not isinstance(base, dist.ProcessGroup):
+        raise _C.ConfigError(f"process_group is a {type(given).__name__}, not one of torch.distributed")
+    ranks = dist.get_process_group_ranks(base)
+    if len(ranks) == 1:
+        return None, 0, 1
+    some = len(ranks) != dist.get_world_size()
+    group = dist.new_group(ranks, backend="gloo", timeout=timeout, use_local_synchronization=some)
+    return group, dist.get_rank(group), len(ranks)
+
+
+def _check_model(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    if not isinstance(model, nn.Module):
+        raise _C.ConfigError(f"the model is a {type(model).__name__}, not a torch.nn.Module")
+    for name, module in model.named_modules():
+        kinds = {base.__name__ for base in type(module).__mro__}
+        if kinds & set(_WRAPPERS) or isinstance(module, MoE):
+            raise _C.ConfigError(
+                f"'{name}' is a {type(module).__name__}, which talks to other ranks or compiles by itself: give the pipeline "
+                "the model without it"
+            )
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.is_meta:
+            raise _C.ConfigError(f"'{name}' is on the device meta, without a value: initialise the model first")
+    if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, torch.optim.LBFGS):
+        raise _C.ConfigError(
+            f"the optimiser is a {type(optimizer).__name__}: give one of torch.optim that updates each parameter by its own gradient"
+        )
+
+
+def arguments_of(x: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(x, dict):
+        return (), x
+    return (x,) if isinstance(x, Tensor) else tuple(x), {}
+
+
+def _text_of(plan: Any) -> str:
+    text = os.fspath(plan)
+    if text.lstrip().startswith("{"):
+        return text
+    try:
+        with open(text, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, ValueError) as error:
+        raise _C.ConfigError(f"the plan cannot be read: {error}") from error
+
+
+def _micro_batches_of(plan: str) -> int:
+    """Of a plan that is checked later."""
+    try:
+        number = json.loads(plan)["micro_batches"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _C.ConfigError(f"the plan cannot be read: {error}") from error
+    if not isinstance(number, int):
+        raise _C.ConfigError(f"a plan of {number!r} micro-batches cannot be: give a number")
+    return number
+
+
+def refuse_together(refusal: Optional[str], group: Any) -> None:
+    """ConfigError on every rank where one refuses."""
+    everyone = gathered(refusal, group)
+    if refusal is not None:
+        raise _C.ConfigError(refusal)
+    for rank, sentence in enumerate(everyone):
+        if sentence is not None:
+            raise _C.ConfigError(sentence if sentence.startswith("rank ") else f"rank {rank}: {sentence}")

@@ -1,0 +1,254 @@
+"""Training in a pipeline: models of several kinds, optimisers, clipping, states. Cases of pipeline_test.py."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from nets import DOUBLE, Case, Drawn, alone, cross_entropy, drawn_plan, groups, ids, sgd
+from torch import Tensor, nn
+from torch.nn import functional
+
+import dear
+from dear import _pipeline_wire
+
+
+class Several(nn.Module):
+    """Two inputs, one of them a mask that travels far; outputs by name, one of which is made early."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.first = nn.Linear(4, 6, dtype=DOUBLE)
+        self.recurrent = nn.LSTM(6, 6, batch_first=True, dtype=DOUBLE)
+        self.norm = nn.BatchNorm1d(5, dtype=DOUBLE)
+        self.frozen = nn.Linear(6, 6, dtype=DOUBLE).requires_grad_(False)
+        self.last = nn.Linear(6, 3, dtype=DOUBLE)
+        self.register_buffer("triangle", torch.ones(6, 6, dtype=DOUBLE).tril(), persistent=False)
+
+    def forward(self, x: Tensor, mask: Tensor, scale: float = 2.0) -> dict[str, Any]:
+        early = functional.relu(self.first(x), inplace=True)
+        out, (state, _) = self.recurrent(early)
+        out = self.frozen(self.norm(out)) @ self.triangle[: x.shape[-1] + 2]
+        late = self.last(out.masked_fill(mask[..., None], 0) * scale)
+        return {"early": early, "both": (late, state.squeeze(0)), "inputs": mask}
+
+
+def of_several(output: dict[str, Any], target: Tensor) -> Tensor:
+    late, state = output["both"]
+    return (late.mean((1, 2)) - target).square().mean() + output["early"].mean() + state.mean()
+
+
+def several_batch(seed: int) -> tuple[dict[str, Tensor], Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(8, 5, 4, generator=generator, dtype=DOUBLE)
+    return {"x": x, "mask": x[..., 0] > 0.5}, x.sum((1, 2))
+
+
+class Training(Case):
+    def trained(
+        self, model: nn.Module, make: Callable[[Any], Any], plan: Any = None, clip: float = 0, **options: Any
+    ) -> tuple[dear.Pipeline, nn.Module]:
+        """The pipeline, and the model as one process trains it."""
+        made, expected = copy.deepcopy(model), copy.deepcopy(model)
+        options = {"plan": plan} if plan is not None else {"micro_batches": 4, **options}
+        pipe, optimizer = dear.pipeline(made, make(made), sample=ids(0)[0], **options)
+        other = make(expected)
+        for step in range(4):
+            x, y = ids(step)
+            optimizer.zero_grad()
+            other.zero_grad()
+            pipe.step(x, y, loss=cross_entropy)
+            alone(expected, x, y, cross_entropy, 4)
+            if clip:
+                norm = pipe.clip_grad_norm_(clip)
+                torch.testing.assert_close(norm.double(), nn.utils.clip_grad_norm_(expected.parameters(), clip))
+            optimizer.step()
+            other.step()
+        return pipe, expected
+
+    def assertSameState(self, pipe: dear.Pipeline, model: nn.Module, tolerance: float = 1e-9) -> None:
+        found, expected = pipe.state_dict(), model.state_dict()
+        self.assertEqual(list(found), list(expected))
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, rtol=tolerance, atol=tolerance)
+
+    def test_optimisers(self) -> None:
+        def with_groups(model: Any) -> Any:
+            tied = [model.last.weight]
+            rest = [one for one in model.parameters() if one is not model.last.weight]
+            return torch.optim.AdamW([{"params": tied, "lr": 0.02}, {"params": rest, "weight_decay": 0.1}], eps=1e-3)
+
+        for seed, make in ((4, sgd), (5, with_groups), (6, lambda model: torch.optim.Adagrad(model.parameters()))):
+            model = Drawn(seed)
+            model.last.weight = model.first.weight
+            self.assertSameState(*self.trained(model, make, schedule=("gpipe", "1f1b")[seed % 2]))
+
+    def test_clipping_counts_each_tied_gradient_once(self) -> None:
+        model = Drawn(7)
+        model.last.weight = model.first.weight
+        self.assertSameState(*self.trained(model, sgd, clip=0.05))
+        pipe, _ = self.trained(model, sgd)
+        for parameter in pipe.parameters():
+            parameter.grad = torch.full_like(parameter, 3.0)
+        largest = pipe.clip_grad_norm_(1.5, norm_type=float("inf"))
+        self.assertEqual(float(largest), 3.0)
+        for parameter in pipe.parameters():
+            torch.testing.assert_close(parameter.grad, torch.full_like(parameter, 1.5), rtol=1e-6, atol=0)
+
+    def test_inputs_outputs_and_buffers(self) -> None:
+        """Outputs by name, in structures; a mask, batch statistics, a recurrent layer, and what is frozen."""
+        model = Several()
+        made = copy.deepcopy(model)
+        x, y = several_batch(0)
+        before = set(vars(made))
+        pipe, _ = dear.pipeline(made, sgd(made), sample=x, micro_batches=4)
+        self.assertEqual(set(vars(made)), before)
+        plan = drawn_plan(pipe.plan, 2, 4, "1f1b")
+        for schedule, given in (("1f1b", None), ("drawn", plan)):
+            with self.subTest(schedule):
+                expected, made = copy.deepcopy(model), copy.deepcopy(model)
+                pipe, _ = dear.pipeline(made, sgd(made), sample=x, plan=given, micro_batches=None if given else 4)
+                for seed in range(2):
+                    x, y = several_batch(seed)
+                    loss = alone(expected, x, y, of_several, 4)
+                    torch.testing.assert_close(pipe.step(x, y, loss=of_several), loss, rtol=1e-12, atol=0)
+                self.assertAsAlone(pipe, expected)
+                self.assertSameState(pipe, expected, 1e-12)
+
+    def test_each_rank_needs_what_it_reads(self) -> None:
+        model = nn.Sequential(*(nn.Linear(3, 3, dtype=DOUBLE) for _ in range(4)))
+        x = torch.randn(4, 3, dtype=DOUBLE, generator=torch.Generator().manual_seed(1))
+        made = copy.deepcopy(model)
+        pipe, _ = dear.pipeline(made, sgd(made), sample=x, micro_batches=2)
+        first, last = 0 in pipe.stages_here, len(pipe.stages) - 1 in pipe.stages_here
+        loss = pipe.step(x if first else None, x if last else None, loss=functional.mse_loss)
+        expected = alone(model, x, x, functional.mse_loss, 2)
+        torch.testing.assert_close(loss, expected)
+        self.assertEqual({one.device.type for one in made.parameters()}, {"cpu", "meta"})
+
+    def test_a_state_goes_onto_another_plan(self) -> None:
+        model = Drawn(8)
+        pipe, expected = self.trained(model, sgd)
+        state = pipe.state_dict()
+        plan = drawn_plan(pipe.plan, 1, 4, "gpipe")
+        other = Drawn(8)
+        resumed, _ = dear.pipeline(other, sgd(other), sample=ids(0)[0], plan=plan)
+        resumed.load_state_dict(state)
+        self.assertSameState(resumed, expected)
+        x, y = ids(50)
+        expected.zero_grad()
+        alone(expected, x, y, cross_entropy, 4)
+        resumed.step(x, y, loss=cross_entropy)
+        self.assertAsAlone(resumed, expected, 1e-10)
+        whole = Drawn(8)
+        whole.load_state_dict(state)
+        self.assertTrue(all(torch.equal(value, state[name]) for name, value in whole.state_dict().items()))
+
+    def test_ranks_begin_as_rank_0(self) -> None:
+        model = Drawn(10)
+        made = copy.deepcopy(model) if self.rank == 0 else Drawn(10)
+        if self.rank:
+            with torch.no_grad():
+                for parameter in made.parameters():
+                    parameter.add_(self.rank)
+        pipe, _ = dear.pipeline(made, sgd(made), sample=ids(0)[0], micro_batches=2)
+        self.assertSameState(pipe, model, 0)
+
+    def test_random_numbers_and_modes(self) -> None:
+        model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.Linear(3, 3), nn.Dropout(0.5), nn.Linear(3, 3))
+        drawn = torch.get_rng_state()
+        pipe, _ = dear.pipeline(model, sgd(model), sample=torch.ones(4, 3), micro_batches=2)
+        self.assertTrue(torch.equal(torch.get_rng_state(), drawn))
+        losses = {float(pipe.step(torch.ones(4, 3), torch.ones(4, 3), loss=functional.mse_loss)) for _ in range(4)}
+        self.assertGreater(len(losses), 1)
+
+
+class Compression(Case):
+    def model(self) -> nn.Module:
+        torch.manual_seed(2)
+        return nn.Sequential(*(nn.Linear(16, 16) for _ in range(4)))
+
+    def gradients(self, ratios: tuple[float, float] | None, **options: Any) -> tuple[dear.Pipeline, dict[str, Tensor]]:
+        model = self.model()
+        x = torch.randn(8, 16, generator=torch.Generator().manual_seed(3))
+        pipe, _ = dear.pipeline(model, sgd(model), sample=x, micro_batches=2, process_group=groups.pair, **options)
+        if ratios is not None:
+            document = json.loads(pipe.plan)
+            output = document["stages"][0]["operators"][-1]
+            document["compressed"] = [
+                {"from_stage": 0, "output": output, "activation_ratio": ratios[0], "gradient_ratio": ratios[1]}
+            ]
+            model = self.model()
+            pipe, _ = dear.pipeline(model, sgd(model), sample=x, plan=json.dumps(document), process_group=groups.pair)
+        pipe.step(x, x, loss=functional.mse_loss)
+        return pipe, {name: one.grad for name, one in pipe.named_parameters()}  # type: ignore[misc]
+
+    def test_a_ratio_of_1_is_off(self) -> None:
+        _, expected = self.gradients(None)
+        for found in (self.gradients((1, 1))[1], self.gradients(None, compress="top-k:1")[1]):
+            for name, one in expected.items():
+                self.assertTrue(torch.equal(found[name], one), name)
+
+    def test_as_the_largest_of_one_process(self) -> None:
+        """A gradient passes the selection whole, and is one of the tensor that came."""
+
+        class Largest(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Tensor) -> Tensor:
+                return sparse(x, 4)
+
+            @staticmethod
+            def backward(ctx: Any, gradient: Tensor) -> Tensor:
+                return sparse(gradient, 8)
+
+        def sparse(x: Tensor, ratio: int) -> Tensor:
+            flat = x.reshape(-1)
+            chosen = flat.abs().topk(flat.numel() // ratio).indices
+            return torch.zeros_like(flat).index_copy(0, chosen, flat[chosen]).view_as(x)
+
+        pipe, found = self.gradients((4, 8))
+        first = len(pipe.stages[0])
+        layers = self.model()
+        model = nn.Sequential(*layers[:first], Between(Largest), *layers[first:])
+        x = torch.randn(8, 16, generator=torch.Generator().manual_seed(3))
+        alone(model, x, x, functional.mse_loss, 2)
+        for number, layer in enumerate(layers):
+            for name, parameter in layer.named_parameters():
+                if f"{number}.{name}" in found:
+                    torch.testing.assert_close(found[f"{number}.{name}"], parameter.grad, rtol=1e-6, atol=1e-7)
+
+    def test_fewer_bytes_travel(self) -> None:
+        dense, _ = self.gradients(None)
+        thin, _ = self.gradients(None, compress="ada-top-k:8")
+        if self.rank in (0, 1):
+            self.assertGreater(dense.bytes_sent, 3 * thin.bytes_sent)
+
+    def test_of_equal_ones_the_first(self) -> None:
+        tensor = torch.tensor([1.0, -2, 2, 0, -2, 1])
+        one = _pipeline_wire.Crossing("x", "x", 0, 0, (6,), torch.float32, True)
+        for ratio, expected in ((3.0, [0, -2, 2, 0, 0, 0]), (6.0, [0, -2, 0, 0, 0, 0]), (1e9, [0, -2, 0, 0, 0, 0])):
+            found = _pipeline_wire.decompressed(_pipeline_wire.compressed(tensor, ratio), one)
+            self.assertEqual(found.tolist(), expected)
+
+    def test_integers_travel_as_they_are(self) -> None:
+        model = Drawn(4, dtype=torch.float32)
+        x, y = ids(4)
+        pipe, _ = dear.pipeline(model, sgd(model), sample=x, micro_batches=2, compress="top-k:4")
+        named = {one["output"] for one in json.loads(pipe.plan)["compressed"]}
+        self.assertTrue(named)
+        self.assertNotIn("eq", named)
+        self.assertTrue(pipe.step(x, y, loss=cross_entropy).isfinite())
+
+
+class Between(nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.function.apply(x)
+        return result
