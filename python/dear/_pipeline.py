@@ -29,7 +29,7 @@ class Pipeline:
         self.plan = made.plan
         self.estimated_seconds: float = made.read.estimated_seconds
         # Names of the operators of each stage, in order.
-        self.stages = [[operator.name for operator in stage.operators] for stage in made.stages]
+        self.stages = [stage.names for stage in made.stages]
         self.stages_here = [stage.number for stage in made.stages if stage.rank == made.rank]
 
     def step(self, x: Any = None, y: Any = None, *, loss: Callable[[Any, Any], Tensor]) -> Tensor:

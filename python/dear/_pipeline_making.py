@@ -18,7 +18,7 @@ from ._moe import MoE
 from ._moe_ranks import gathered
 from ._pipeline_operators import operators_of, to_json
 from ._pipeline_parameters import Parameters
-from ._pipeline_stages import build, check, stages_of
+from ._pipeline_stages import build, check, release, stages_of
 from ._pipeline_trace import Traced, trace
 from ._pipeline_wire import Wire
 
@@ -55,6 +55,8 @@ class Made:
             if stage.rank == self.rank:
                 build(stage, self.traced)
         self.parameters.release(self.optimizer)
+        release(self.stages, self.traced)
+        self.operators.clear()
 
     def break_off(self) -> None:
         """Ends the connections, which last as long as anything refers to their process group."""

@@ -37,7 +37,8 @@ class Crossing:
 class Stage:
     number: int
     rank: int
-    operators: list[Operator]
+    operators: list[Operator]  # emptied by release()
+    names: list[str]  # of these operators
     arrives: list[Crossing]  # over the cut in front
     leaves: list[Crossing]  # over the cut behind
     # What `module` takes, as inputs of the model and then as names of what arrives, and names of what it gives, behind
@@ -49,7 +50,7 @@ class Stage:
 
     @property
     def what(self) -> str:
-        first, last = self.operators[0].name, self.operators[-1].name
+        first, last = self.names[0], self.names[-1]
         return f"stage {self.number} ('{first}' to '{last}')" if first != last else f"stage {self.number} ('{first}')"
 
 
@@ -77,6 +78,7 @@ def stages_of(plan: str, devices: list[int], operators: list[Operator]) -> list[
                 number=number,
                 rank=devices[number],
                 operators=own,
+                names=[operator.name for operator in own],
                 arrives=crossing[number - 1] if number else [],
                 leaves=crossing[number],
                 inputs=[node.name for node in reads if node.op == "placeholder"],
@@ -120,8 +122,16 @@ def build(stage: Stage, traced: Traced) -> None:
             output = fx.map_arg(node.args[0], copied)
         else:
             copies[node] = graph.node_copy(node, copied)
+            copies[node].meta.clear()  # which refers to the whole model
     graph.output((tuple(copies[nodes[name]] for name in stage.makes), output))
     stage.module = fx.GraphModule(traced.model, graph, class_name=f"Stage{stage.number}")
+
+
+def release(stages: list[Stage], traced: Traced) -> None:
+    """Lets go of all that refers to the whole model's parameters."""
+    for stage in stages:
+        stage.operators.clear()
+    traced.nodes.clear()
 
 
 def check(stages: list[Stage], traced: Traced) -> None:

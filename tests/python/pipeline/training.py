@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -129,6 +131,17 @@ class Training(Case):
         expected = alone(model, x, x, functional.mse_loss, 2)
         torch.testing.assert_close(loss, expected)
         self.assertEqual({one.device.type for one in made.parameters()}, {"cpu", "meta"})
+
+    def test_a_rank_keeps_nothing_of_other_stages(self) -> None:
+        model = Drawn(8)
+        before = {name: weakref.ref(parameter) for name, parameter in model.named_parameters()}
+        optimizer = torch.optim.Adam(model.parameters())
+        pipe, optimizer = dear.pipeline(model, optimizer, sample=ids(0)[0], micro_batches=4)
+        gc.collect()
+        own = {name for name, _ in pipe.named_parameters()}
+        self.assertLess(len(own), len(before))
+        self.assertEqual({name for name, parameter in before.items() if parameter() is not None}, own)
+        self.assertEqual(sum(len(group["params"]) for group in optimizer.param_groups), len(own))
 
     def test_a_state_goes_onto_another_plan(self) -> None:
         model = Drawn(8)
