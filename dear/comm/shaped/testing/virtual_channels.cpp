@@ -140,7 +140,7 @@ class VirtualChannels final : public Channels {
     const auto message = std::find_if(messages.begin(), messages.end(),
                                       [&](const Message& one) { return one.tag == receive.tag; });
     if (message == messages.end()) return false;
-    if (static_cast<std::int64_t>(message->bytes.size()) != receive.bytes) {
+    if (std::cmp_not_equal(message->bytes.size(), receive.bytes)) {
       fail(fmt::format("rank {} sent {} bytes to rank {}, which expects {}", receive.peer,
                        message->bytes.size(), rank_, receive.bytes));
       throw_failure();
