@@ -40,6 +40,10 @@ void require_number(std::string_view what, std::int64_t value, std::int64_t leas
 }
 
 std::int64_t batch_of(const PipelineNames& names) {
+  require_number("a batch", names.batch, 0, kMostSamples);
+  require_number("a size", names.size, 0, kMostSize);
+  require_number("a number of micro-batches", names.micro_batches, 1, kMostSamples);
+  require_number("a number of optimiser's states", names.optimizer_states, 0, 100);
   if (names_file(names.model)) return 0;
   return names.batch != 0 ? names.batch : usual_batch(names.model, {names.micro_batches});
 }
@@ -70,14 +74,6 @@ PairCluster cluster_of(const PipelineNames& names) {
   return cluster;
 }
 
-const PipelineNames& checked(const PipelineNames& names) {
-  require_number("a batch", names.batch, 0, kMostSamples);
-  require_number("a size", names.size, 0, kMostSize);
-  require_number("a number of micro-batches", names.micro_batches, 1, kMostSamples);
-  require_number("a number of optimiser's states", names.optimizer_states, 0, 100);
-  return names;
-}
-
 // The letters and digits that all of them begin with, but for a number at the end of each.
 std::string shared_beginning(const std::vector<std::string>& names) {
   std::string_view shared = names.front();
@@ -89,11 +85,20 @@ std::string shared_beginning(const std::vector<std::string>& names) {
   return std::string(shared.substr(0, shared.find_last_not_of("-_. :/") + 1));
 }
 
+bool has_operators(const zoo::Model& model) {
+  try {
+    (void)pipeline::operators_of(model);
+    return true;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
 Carried carried(const PipelineCase& one, std::size_t cut, bool forwards) {
   const pipeline::OperatorDag& dag = one.job->dag;
   std::map<pipeline::OperatorId, double> ratios;
   for (const pipeline::Message& message : one.plan.messages)
-    if (message.from_stage == static_cast<int>(cut))
+    if (std::cmp_equal(message.from_stage, cut))
       ratios[message.output] = forwards ? message.activation_ratio : message.gradient_ratio;
   Carried sum{.transfer = (forwards ? one.times.activations : one.times.gradients)[cut]};
   double elements = 0, sent = 0;
@@ -115,13 +120,8 @@ Carried carried(const PipelineCase& one, std::size_t cut, bool forwards) {
 
 std::vector<std::string> pipeline_models() {
   std::vector<std::string> names;
-  for (const zoo::Model& model : zoo::models()) {
-    try {
-      (void)pipeline::operators_of(model);
-      names.emplace_back(model.name);
-    } catch (const ConfigError&) {
-    }
-  }
+  for (const zoo::Model& model : zoo::models())
+    if (has_operators(model)) names.emplace_back(model.name);
   return names;
 }
 
@@ -136,7 +136,7 @@ std::int64_t usual_batch(const std::string& model, const std::vector<int>& micro
 }
 
 PipelineJob::PipelineJob(const PipelineNames& names)
-    : batch(batch_of(checked(names))),
+    : batch(batch_of(names)),
       micro_batches(names.micro_batches),
       dag(dag_of(names, batch)),
       cluster(cluster_of(names)),

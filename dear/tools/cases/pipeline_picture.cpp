@@ -18,7 +18,6 @@
 namespace dear::cases {
 namespace {
 
-using charts::Anchor;
 using charts::kColours;
 using charts::Pattern;
 using charts::Svg;
