@@ -13,8 +13,8 @@ namespace dear {
 // ranks.
 using ModelledNetwork = std::variant<Network, PairCluster>;
 
-// What parse_network() takes, or a cluster with a link for each pair: a preset's name (sites.h) or the path
-// of its file. ConfigError as there.
+// Parses what parse_network() takes, or a cluster with a link for each pair: a preset's name (sites.h) or the
+// path of its file. ConfigError as there.
 ModelledNetwork parse_modelled_network(std::string_view text);
 // Whether the text names such a cluster. ConfigError for a file that cannot be read or is no JSON.
 bool names_pair_cluster(std::string_view text);

@@ -61,7 +61,7 @@ std::vector<double> peak_bytes(const Plan& plan, const StageCosts& costs);
 // for a plan of another model or that check() refuses.
 std::string to_json(const Plan& plan, const StageCosts& costs);
 Plan parse_plan(std::string_view json, const std::string& name_of_source, const StageCosts& costs);
-// What costs depend on, and so is known before them.
+// The micro-batches of a plan file; costs depend on them, so a caller reads them first.
 int read_micro_batches(const std::string& path);
 Plan read_plan(const std::string& path, const StageCosts& costs);
 void write_plan(const Plan& plan, const StageCosts& costs, const std::string& path);  // atomically

@@ -28,15 +28,15 @@ struct RoundTrip {
   double seconds = 0;
   friend bool operator==(const RoundTrip&, const RoundTrip&) = default;
 };
-// Of an ordered pair, by size.
+// PairTimes has the times of an ordered pair of ranks, by size.
 struct PairTimes {
   int from = 0, to = 0;
   std::vector<RoundTrip> trips;
   friend bool operator==(const PairTimes&, const PairTimes&) = default;
 };
 
-// What carries the messages of two ranks: the first `bytes` of the memory of rank `from` to that of rank
-// `to`. Both ranks call it, and it returns on `to` when they are there.
+// A PairWire carries the messages of two ranks: the first `bytes` of the memory of rank `from` to that of
+// rank `to`. Both ranks call it, and it returns on `to` when they are there.
 struct PairWire {
   std::span<std::byte> memory;  // room for the largest size
   std::function<void(int from, int to, std::int64_t bytes)> carry;

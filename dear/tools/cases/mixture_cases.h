@@ -37,9 +37,9 @@ struct MixtureScenario {
 
   [[nodiscard]] std::int64_t experts() const;  // of a mixture, on all ranks
 };
-// Of `options.model` the device, the batch, the length of a sequence and the dtype count: the half precision
-// of the device where none is given. ConfigError for a name that there is not, what methods::moe::make_job()
-// refuses, and a cluster with stragglers or interference.
+// Takes the device, the batch, the length of a sequence and the dtype from `options.model`; without a dtype
+// it takes the half precision of the device. ConfigError for a name that there is not, what
+// methods::moe::make_job() refuses, and a cluster with stragglers or interference.
 std::vector<MixtureScenario> mixture_scenarios(const ScenarioOptions& options, const MixtureNames& names);
 std::string describe(const MixtureScenario& scenario);  // a line
 
@@ -59,7 +59,7 @@ struct MixtureCase {
 std::vector<MixtureCase> simulate(const std::vector<MixtureScenario>& scenarios, const Overlaps& overlaps);
 std::vector<MixtureCase> simulate(const MixtureScenario& scenario, const Overlaps& overlaps);
 
-// Which instructions a range of the forward begins and ends with, and in how many parts it is cut.
+// CutNames names the first and the last instruction of a range of the forward, and counts its parts.
 struct CutNames {
   std::string first, last;
   int parts = 1;

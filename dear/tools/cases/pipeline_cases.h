@@ -34,7 +34,8 @@ std::int64_t usual_batch(const std::string& model, const std::vector<int>& micro
 // The models of the zoo whose operators are known.
 std::vector<std::string> pipeline_models();
 
-// What no plan changes. It cannot be copied, for costs refer to what is beside them.
+// A PipelineJob is a model on a cluster, which no plan changes. It cannot be copied, for its costs refer to
+// its other members.
 struct PipelineJob {
   // ConfigError for a name or file that there is not, numbers that cannot be, options of models by name
   // beside a file, and a seed beside a cluster that is not drawn.
@@ -105,7 +106,7 @@ struct PlayedPlans {
 // The jobs outlive the cases. ConfigError where none can be made: the first reason.
 PlayedPlans play_plans(const std::deque<PipelineJob>& jobs, const PipelinePlanNames& names);
 
-// What a cut between neighbour stages carries for one micro-batch, one way.
+// Carried says how much a cut between neighbour stages carries for one micro-batch, one way.
 struct Carried {
   std::int64_t dense_bytes = 0, bytes = 0;
   double ratio = 1;  // of elements there are to those that travel

@@ -41,7 +41,7 @@ struct LinksSettings {
 // ConfigError, one sentence that names the option. Looks at the file system, changes nothing.
 LinksSettings check(const LinksOptions& options, const LaunchEnvironment& environment);
 
-// What rank 0 knows in the end.
+// LinksResult has what rank 0 knows after all measurements.
 struct LinksResult {
   PairCluster cluster;
   std::vector<bench_collectives::PairTimes> times;

@@ -5,12 +5,12 @@
 
 #include "dear/tools/cases/pipeline_plan.h"
 
-// What `dear pipeline` prints.
+// The tables that `dear pipeline` prints.
 namespace dear::cli {
 
-// Who holds what: a line for each stage.
+// The table has a line for each stage: its device, operators, parameters and memory.
 std::string stages_table(const cases::PipelineCase& one);
-// Which link carries what for a micro-batch: a line for each pair of neighbour stages.
+// The table has a line for each pair of neighbour stages: what their link carries for a micro-batch.
 std::string links_table(const cases::PipelineCase& one);
 // A line for each plan; `last` says what the last column is, and `speed_up` what it has.
 std::string plans_table(const std::vector<cases::PipelineCase>& cases, const std::string& last,
