@@ -19,7 +19,7 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/spread.h"
 #include "dear/comm/backends/init.h"
-#include "dear/tools/train_command/gpt.h"
+#include "dear/systems/train_command/gpt.h"
 #include "dear/train/autograd/operator_observer.h"
 #include "dear/train/data_parallel/data_parallel.h"
 

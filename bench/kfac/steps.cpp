@@ -30,8 +30,8 @@
 #include "dear/comm/backends/init.h"
 #include "dear/methods/kfac/predict.h"
 #include "dear/platform/cost/ring.h"
+#include "dear/systems/kfac/kfac.h"
 #include "dear/train/data_parallel/data_parallel.h"
-#include "dear/train/kfac/kfac.h"
 
 namespace dear {
 namespace {

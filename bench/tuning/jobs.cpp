@@ -31,7 +31,7 @@
 #include "dear/predict/tune/tuner.h"
 #include "dear/schedule/graph/critical_cycle.h"
 #include "dear/schedule/policies/policy.h"
-#include "dear/tools/train_command/simulated_tuning.h"
+#include "dear/systems/train_command/simulated_tuning.h"
 #include "dear/workload/zoo/make_workload.h"
 #include "dear/workload/zoo/models.h"
 

@@ -20,7 +20,7 @@ from check_layers import BESIDE, CMAKE_CALL, KEYWORDS, TARGET, read_storeys  # n
 OUTSIDE = {
     "testing": "dear/testing is no product: tests of several storeys share it.",
     "studies": "studies/ stands on tools.",
-    "python": "python/ binds train, comm and tools.",
+    "python": "python/ binds systems, train, comm and tools.",
     "bench": "bench/ measures.",
 }
 CHARACTER = 7.3  # as wide as in most fonts that may be taken, in pixels at 12 px
@@ -35,16 +35,16 @@ class Room(typing.NamedTuple):
 
 PLAN = {
     "tools": Room(0, 0, 12, "what is started: the command dear, its launcher, replays and benchmarks"),
-    "train": Room(1, 0, 12, "live training on libtorch: optimisers, streams, the engine, DataParallel"),
-    "methods": Room(2, 0, 6, "what a related system plans"),
-    "comm": Room(2, 6, 12, "groups of ranks, what carries bytes, and buckets on both"),
-    "predict": Room(3, 0, 6, "virtual time: simulate, plan, tune"),
+    "systems": Room(1, 0, 12, "related systems, live, and the trainings of the command"),
+    "train": Room(2, 5, 12, "live training on libtorch"),
+    "methods": Room(2, 0, 5, "what a related system plans"),
+    "comm": Room(3, 7, 12, "groups of ranks, and what carries their bytes"),
+    "predict": Room(3, 0, 7, "virtual time: simulate, plan, tune"),
     "schedule": Room(4, 0, 12, "steps, lanes, edges; who drives them"),
     "workload": Room(5, 0, 4, "layers, tensors, their times"),
     "platform": Room(5, 4, 12, "clusters, collectives as data, what they cost"),
     "base": Room(6, 0, 12, "words, processes and files; no idea of training"),
 }
-LAST_ROW_OF = {"comm": 3}  # rooms that are more than one row high
 
 
 class Call(typing.NamedTuple):
@@ -78,7 +78,19 @@ class Theme(typing.NamedTuple):
     fills: dict
 
 
-STOREYS = ("tools", "train", "methods", "comm", "predict", "schedule", "workload", "platform", "base")
+STOREYS = (
+    "command",
+    "tools",
+    "systems",
+    "train",
+    "methods",
+    "comm",
+    "predict",
+    "schedule",
+    "workload",
+    "platform",
+    "base",
+)
 THEMES = {
     "light": Theme(
         "#1f2328",
@@ -87,7 +99,19 @@ THEMES = {
         dict(
             zip(
                 STOREYS,
-                ("#f6d9b8", "#cfe3fd", "#e6d5f5", "#c9ead3", "#f9dfe6", "#fbe8a6", "#d6ecec", "#dce3c8", "#e4e7eb"),
+                (
+                    "#f3cfc6",
+                    "#f6d9b8",
+                    "#d9d7f7",
+                    "#cfe3fd",
+                    "#e6d5f5",
+                    "#c9ead3",
+                    "#f9dfe6",
+                    "#fbe8a6",
+                    "#d6ecec",
+                    "#dce3c8",
+                    "#e4e7eb",
+                ),
             )
         ),
     ),
@@ -98,7 +122,19 @@ THEMES = {
         dict(
             zip(
                 STOREYS,
-                ("#5e4222", "#1f4173", "#47316b", "#1f5233", "#632c42", "#5c4a10", "#1d4f52", "#454d25", "#373e47"),
+                (
+                    "#5e2f27",
+                    "#5e4222",
+                    "#37336b",
+                    "#1f4173",
+                    "#47316b",
+                    "#1f5233",
+                    "#632c42",
+                    "#5c4a10",
+                    "#1d4f52",
+                    "#454d25",
+                    "#373e47",
+                ),
             )
         ),
     ),
@@ -204,13 +240,10 @@ def draw_house(house: House, theme: Theme) -> str:
     names = {storey: wrapped(house.folders[storey], sides[storey][1] - sides[storey][0] - 2 * pad) for storey in PLAN}
     rows = max(room.row for room in PLAN.values()) + 1
     heights = [
-        max(31 + line * (1 + len(names[s])) for s, room in PLAN.items() if room.row == row and s not in LAST_ROW_OF)
-        for row in range(rows)
+        max(31 + line * (1 + len(names[s])) for s, room in PLAN.items() if room.row == row) for row in range(rows)
     ]
     tops = [margin + sum(heights[:row]) + gap * row for row in range(rows)]
-    bottoms = {
-        s: tops[LAST_ROW_OF.get(s, room.row)] + heights[LAST_ROW_OF.get(s, room.row)] for s, room in PLAN.items()
-    }
+    bottoms = {s: tops[room.row] + heights[room.row] for s, room in PLAN.items()}
     notes = [
         "An arrow says: uses. Arrows that others imply are left out; none points upward.",
         OUTSIDE["testing"],

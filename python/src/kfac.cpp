@@ -1,6 +1,6 @@
 // K-FAC for Python: dear._C.Kfac, on which dear.KFAC stands.
 
-#include "dear/train/kfac/kfac.h"
+#include "dear/systems/kfac/kfac.h"
 
 #include <functional>
 #include <map>

@@ -808,7 +808,7 @@ class BenchCollective(Command):
         )
 
 
-LINKS = ["bench", "links", "--workers", "3", "--sizes", "16KiB,64KiB", "--repeat", "1"]
+LINKS = ["bench", "links", "--workers", "3", "--sizes", "16KiB,64KiB", "--repeat", "9"]
 SLOW = ["--network", "bandwidth=100mbit,latency=50us"]  # so that larger messages take longer on a busy machine as well
 
 

@@ -71,7 +71,7 @@ RESULTS = [
     ("dear pipeline simulate", PIPELINE, ["computation", "communication"]),
     ("dear tune", JOB, ["computation", "communication"]),
     ("dear bench collective", ["--ranks", "2", "--sizes", "4B", "--repeat", "1", "--rivals", "none"], []),
-    ("dear bench links", ["--sizes", "16KiB,64KiB", "--repeat", "1", "--network", "bandwidth=100mbit,latency=50us"], ["communication"]),
+    ("dear bench links", ["--sizes", "16KiB,64KiB", "--repeat", "9", "--network", "bandwidth=100mbit,latency=50us"], ["communication"]),
     ("dear aggregate", ["--workers", "2", "--elements", "4K", "--steps", "2"], []),
     ("dear aggregate", ["--workers", "2", "--elements", "4K", "--steps", "2", *AT_ONCE], ["communication"]),
 ]  # fmt: skip

@@ -9,7 +9,7 @@ import unittest
 
 NM, PROGRAM, CONTROL = sys.argv[1:4]
 OF_TUNING = ("dear::sim::", "dear::tune::", "dear::tuning::")
-OF_KFAC = ("dear::methods::kfac::", "dear::train::kfac::")
+OF_KFAC = ("dear::methods::kfac::", "dear::systems::kfac::")
 
 
 def found_in(file: str, namespaces: tuple[str, ...] = OF_TUNING) -> set[str]:

@@ -181,9 +181,10 @@ LinkOfPair fit_link_of_pair(const PairTimes& times) {
   }
   const cost::LinkFit fit = cost::fit_link(samples);
   if (!(fit.link.beta_seconds_per_byte > 0))
-    throw Error(fmt::format(
-        "larger messages from rank {} to rank {} took no longer than small ones: give larger --sizes",
-        times.from, times.to));
+    throw Error(
+        fmt::format("larger messages from rank {} to rank {} took no longer than small ones: give larger "
+                    "--sizes, or a larger --repeat",
+                    times.from, times.to));
   return {.bytes_per_second = 1 / fit.link.beta_seconds_per_byte, .worst_residual = fit.worst_residual};
 }
 

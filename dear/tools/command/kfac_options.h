@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "dear/tools/train_command/train_settings.h"
+#include "dear/systems/train_command/train_settings.h"
 
 namespace CLI {
 class App;

@@ -13,12 +13,12 @@
 #include "dear/base/vocabulary/ids.h"
 #include "dear/base/vocabulary/units.h"
 #include "dear/methods/kfac/timeline.h"
+#include "dear/systems/train_command/trace_gather.h"
+#include "dear/systems/train_command/train_result.h"
 #include "dear/tools/options/option_checks.h"
 #include "dear/tools/options/results_file.h"
 #include "dear/tools/options/table.h"
 #include "dear/tools/replay/graph_replay.h"
-#include "dear/tools/train_command/trace_gather.h"
-#include "dear/tools/train_command/train_result.h"
 
 namespace dear::cli {
 namespace {

@@ -16,10 +16,10 @@
 #include "dear/platform/cluster/presets.h"
 #include "dear/platform/cluster/sites.h"
 #include "dear/schedule/policies/policy.h"
+#include "dear/systems/train_command/optimizers.h"
 #include "dear/tools/cases/pipeline_cases.h"
 #include "dear/tools/command/commands.h"
 #include "dear/tools/options/manual.h"
-#include "dear/tools/train_command/optimizers.h"
 #include "dear/workload/zoo/device.h"
 #include "dear/workload/zoo/models.h"
 

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <string>
 
-#include "dear/tools/train_command/profile_run.h"
+#include "dear/systems/train_command/profile_run.h"
 
 namespace dear::cli {
 

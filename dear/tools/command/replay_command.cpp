@@ -25,6 +25,8 @@
 #include "dear/predict/sim/evaluate.h"
 #include "dear/predict/sim/simulate.h"
 #include "dear/schedule/policies/policy.h"
+#include "dear/systems/train_command/trace_gather.h"
+#include "dear/systems/train_command/train_result.h"
 #include "dear/tools/cases/compression_choice.h"
 #include "dear/tools/command/commands.h"
 #include "dear/tools/command/kfac_policies.h"
@@ -39,8 +41,6 @@
 #include "dear/tools/options/run_as_ranks.h"
 #include "dear/tools/options/table.h"
 #include "dear/tools/replay/replay.h"
-#include "dear/tools/train_command/trace_gather.h"
-#include "dear/tools/train_command/train_result.h"
 
 namespace dear::cli {
 namespace {

@@ -18,11 +18,11 @@
 #include "dear/schedule/policies/one_copy.h"
 #include "dear/schedule/policies/policy.h"
 #include "dear/schedule/policies/schedule_file.h"
+#include "dear/systems/train_command/optimizers.h"
 #include "dear/tools/launch/cores.h"
 #include "dear/tools/launch/launcher.h"
 #include "dear/tools/options/names_in.h"
 #include "dear/tools/options/option_checks.h"
-#include "dear/tools/train_command/optimizers.h"
 
 namespace dear::cli {
 namespace {

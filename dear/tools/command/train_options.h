@@ -5,10 +5,10 @@
 #include <string>
 
 #include "dear/comm/backends/environment.h"
+#include "dear/systems/train_command/train_settings.h"
 #include "dear/tools/command/kfac_options.h"
 #include "dear/tools/command/train_moe_options.h"
 #include "dear/tools/options/grid_options.h"
-#include "dear/tools/train_command/train_settings.h"
 
 namespace dear::cli {
 

@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/vocabulary/error.h"
-#include "dear/tools/train_command/optimizers.h"
+#include "dear/systems/train_command/optimizers.h"
 
 namespace dear::cli::train_options_test {
 namespace {

@@ -9,9 +9,9 @@
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/units.h"
+#include "dear/systems/train_command/train_settings.h"
 #include "dear/tools/options/numbers.h"
 #include "dear/tools/options/table.h"
-#include "dear/tools/train_command/train_settings.h"
 
 namespace dear::cli {
 namespace {

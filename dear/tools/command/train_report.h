@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "dear/tools/train_command/train_comparison.h"
-#include "dear/tools/train_command/train_result.h"
+#include "dear/systems/train_command/train_comparison.h"
+#include "dear/systems/train_command/train_result.h"
 
 namespace dear::cli {
 

@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "dear/systems/train_command/testing/results.h"
 #include "dear/tools/options/numbers.h"
-#include "dear/tools/train_command/testing/results.h"
 
 namespace dear::cli::train_report_test {
 namespace {

@@ -9,6 +9,8 @@
 #include "dear/base/charts/picture_file.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/units.h"
+#include "dear/systems/train_command/simulated_tuning.h"
+#include "dear/systems/train_command/tuning_report.h"
 #include "dear/tools/command/commands.h"
 #include "dear/tools/command/scenario.h"
 #include "dear/tools/command/simulated_cases.h"
@@ -16,8 +18,6 @@
 #include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"
 #include "dear/tools/options/results_file.h"
-#include "dear/tools/train_command/simulated_tuning.h"
-#include "dear/tools/train_command/tuning_report.h"
 
 namespace dear::cli {
 namespace {

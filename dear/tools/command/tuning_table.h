@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "dear/tools/train_command/tuning_report.h"
+#include "dear/systems/train_command/tuning_report.h"
 
 namespace dear::cli {
 

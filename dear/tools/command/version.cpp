@@ -7,7 +7,7 @@
 
 #include "dear/comm/gloo/channels/gloo.h"
 #include "dear/comm/mpi/channels/modules.h"
-#include "dear/tools/train_command/training_module.h"
+#include "dear/systems/train_command/training_module.h"
 
 namespace dear::cli {
 
