@@ -16,7 +16,7 @@ namespace dear::methods::rounds {
 struct LogisticShape {
   int clients = 100;
   std::int64_t dimension = 300;
-  int rows = 20;           // of a client
+  int rows = 3;            // of a client
   int nonzeros = 12;       // of a row, at most half the dimension
   double condition = 1e4;  // kappa
   double heterogeneity = 1;

@@ -52,10 +52,10 @@ Outcome run_to(Rounds& rounds, std::span<const double> optimum, const Target& ta
       best = outcome.last.error;
       best_at = made;
     }
-    outcome.end = outcome.last.error <= target.error              ? End::reached
-                  : outcome.last.error > kDiverged                ? End::diverged
+    outcome.end = outcome.last.error <= target.error                                  ? End::reached
+                  : outcome.last.error > kDiverged                                    ? End::diverged
                   : target.error > 0 && made - best_at > std::max(best_at, kPatience) ? End::stalled
-                                                                  : End::ended;
+                                                                                      : End::ended;
     if (outcome.end != End::ended) break;
   }
   keep();
