@@ -129,7 +129,8 @@ void Exchange::reduce(const Round& round, const Mask& mask, const Vector& vector
                            .sent = counts_.data(),
                            .received = received_counts_.data(),
                            .moved = &moved},
-                  .label = static_cast<std::int64_t>(label)});
+                  .label = static_cast<std::int64_t>(label),
+                  .timed = false});
   traffic_.sent_bytes += moved.sent;
   traffic_.received_bytes += moved.received;
   add_up(round, mask);
@@ -137,7 +138,8 @@ void Exchange::reduce(const Round& round, const Mask& mask, const Vector& vector
 
 std::span<const double> Exchange::gather() {
   group_.perform({.collective = Collective::all_gather,
-                  .view = {.buffer = mean_, .count = dimension_, .dtype = DType::f64}});
+                  .view = {.buffer = mean_, .count = dimension_, .dtype = DType::f64},
+                  .timed = false});
   traffic_.gathered_bytes += (dimension_ - shard(dimension_, group_.rank()).size()) * kReal;
   return doubles(mean_, 0, dimension_);
 }
