@@ -117,10 +117,12 @@ void add_algorithms_to(CLI::App& command, const OptionAdder& add, RoundsOptions&
            names_in(methods::rounds::algorithms()) +
                " (default: gd,scaffnew,compressed-scaffnew,tamuna; for auc coda,codasca)");
   add("--cohort", options.cohort, "N", "Clients of a round, for algorithms that draw them (default: all)");
-  add("--owners", options.owners, "N",
-      "Clients that send a coordinate, for compressed-scaffnew and tamuna (default: by theory)");
-  add("--local-steps", options.local_steps, "N",
-      "Of a round: the number, or its mean where it is random (default: by theory, coda 8)");
+  add.list("--owners", options.owners, "N[,N...]",
+           "Clients that send a coordinate, for compressed-scaffnew and tamuna, a run for each (default: by "
+           "theory)");
+  add.list(
+      "--local-steps", options.local_steps, "N[,N...]",
+      "Of a round: the number, or its mean where it is random, a run for each (default: by theory, coda 8)");
   add("--gamma", options.gamma, "X", "Step size (default: by theory; coda 0.1, of the first stage)");
   add("--chi", options.chi, "X", "Step size of control variates (default: the largest of theory)");
   command.add_flag("--force", options.force, "Take a gamma or chi with which an algorithm may diverge");

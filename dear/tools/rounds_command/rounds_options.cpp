@@ -152,11 +152,11 @@ void refuse_options_of_other_algorithms(const RoundsOptions& options,
   const std::vector<OfSome> all{
       {"--cohort", options.cohort.has_value(),
        [](const Algorithm& one) { return one.cohort == Cohort::drawn; }, "fedavg, scaffold and tamuna"},
-      {"--owners", options.owners.has_value(), [](const Algorithm& one) { return one.sent == Sent::masked; },
+      {"--owners", !options.owners.empty(), [](const Algorithm& one) { return one.sent == Sent::masked; },
        "compressed-scaffnew and tamuna"},
       {"--chi", options.chi.has_value(), [](const Algorithm& one) { return one.control == Control::shifts; },
        "scaffnew, compressed-scaffnew and tamuna"},
-      {"--local-steps", options.local_steps.has_value(),
+      {"--local-steps", !options.local_steps.empty(),
        [](const Algorithm& one) { return one.steps != LocalSteps::one; }, "all algorithms but gd"},
       {"--stages", options.stages.has_value(), saddle, "coda and codasca"},
       {"--stage-steps", options.stage_steps.has_value(), saddle, "coda and codasca"},
@@ -189,20 +189,7 @@ methods::rounds::Settings settings_for(const Algorithm& algorithm, const RoundsO
       .beyond_theory = options.force};
   if (algorithm.cohort == Cohort::drawn)
     settings.cohort = whole("--cohort", options.cohort, 0, options.cohort ? 1 : 0, kMostClients);
-  if (algorithm.sent == Sent::masked)
-    settings.owners = whole("--owners", options.owners, 0, options.owners ? 1 : 0, kMostClients);
   if (algorithm.control == Control::shifts) settings.chi = positive("--chi", options.chi);
-  if (options.local_steps && algorithm.steps != LocalSteps::one) {
-    const double steps = positive("--local-steps", options.local_steps);
-    const bool fixed = algorithm.steps == LocalSteps::fixed;
-    if (steps < 1 || steps > 1e6 || (fixed && steps != std::floor(steps)))
-      throw ConfigError(fmt::format("--local-steps is {}, but {} takes {} from 1 to 1,000,000", steps,
-                                    algorithm.name, fixed ? "a whole number" : "a mean"));
-    if (fixed)
-      settings.every = std::llround(steps);
-    else
-      settings.probability = 1 / steps;
-  }
   if (algorithm.goal == Goal::saddle) {
     methods::rounds::Stages& stages = settings.stages;
     stages.count = whole("--stages", options.stages, stages.count, 1, 1000);
@@ -211,6 +198,36 @@ methods::rounds::Settings settings_for(const Algorithm& algorithm, const RoundsO
     if (options.proximal) stages.proximal = positive("--proximal", options.proximal);
   }
   return settings;
+}
+
+void set_local_steps(methods::rounds::Settings& settings, double steps) {
+  const bool fixed = settings.algorithm->steps == LocalSteps::fixed;
+  if (!(steps >= 1 && steps <= 1e6) || (fixed && steps != std::floor(steps)))
+    throw ConfigError(fmt::format("--local-steps is {}, but {} takes {} from 1 to 1,000,000", steps,
+                                  settings.algorithm->name, fixed ? "a whole number" : "a mean"));
+  if (fixed)
+    settings.every = std::llround(steps);
+  else
+    settings.probability = 1 / steps;
+}
+
+// One for each number of owners and of local steps that the algorithm looks at.
+std::vector<methods::rounds::Settings> all_settings_for(const Algorithm& algorithm,
+                                                        const RoundsOptions& options) {
+  std::vector<methods::rounds::Settings> all{settings_for(algorithm, options)};
+  const auto vary = [&](const auto& values, const auto& set) {
+    if (values.empty()) return;
+    std::vector<methods::rounds::Settings> varied;
+    for (const methods::rounds::Settings& one : all)
+      for (const auto value : values) set(varied.emplace_back(one), value);
+    all = std::move(varied);
+  };
+  if (algorithm.sent == Sent::masked)
+    vary(options.owners, [](methods::rounds::Settings& one, std::int64_t owners) {
+      one.owners = whole("--owners", owners, 0, 1, kMostClients);
+    });
+  if (algorithm.steps != LocalSteps::one) vary(options.local_steps, set_local_steps);
+  return all;
 }
 
 void choose_algorithms(const RoundsOptions& options, const NamedProblem& problem, RoundsSettings& settings) {
@@ -226,9 +243,10 @@ void choose_algorithms(const RoundsOptions& options, const NamedProblem& problem
     for (const std::string& name : options.algorithms) choose(name);
   refuse_options_of_other_algorithms(options, algorithms);
   for (const Algorithm* const algorithm : algorithms)
-    settings.algorithms.push_back(cli::parse_option(fmt::format("--algorithm {}", algorithm->name), [&] {
-      return methods::rounds::completed(settings_for(*algorithm, options), *settings.problem);
-    }));
+    for (const methods::rounds::Settings& one : all_settings_for(*algorithm, options))
+      settings.algorithms.push_back(cli::parse_option(fmt::format("--algorithm {}", algorithm->name), [&] {
+        return methods::rounds::completed(one, *settings.problem);
+      }));
 }
 
 methods::rounds::Target checked_target(const RoundsOptions& options, bool saddle) {

@@ -22,8 +22,10 @@ struct RoundsOptions {
   std::optional<double> condition{}, heterogeneity{}, positive{}, separation{};
   std::optional<std::string> shards{};
   // Of algorithms; defaults follow from theory.
-  std::optional<std::int64_t> cohort{}, owners{}, batch{}, stages{}, stage_steps{};
-  std::optional<double> local_steps{}, gamma{}, chi{}, shrink{}, proximal{};
+  std::optional<std::int64_t> cohort{}, batch{}, stages{}, stage_steps{};
+  std::vector<std::int64_t> owners{};  // an algorithm that looks at them runs with each
+  std::vector<double> local_steps{};   // likewise
+  std::optional<double> gamma{}, chi{}, shrink{}, proximal{};
   double alpha = 0;
   double absence = 0;
   bool force = false;

@@ -36,14 +36,27 @@ TEST(RoundsOptions, GoToTheAlgorithmsThatLookAtThem) {
   const RoundsSettings settings = check_alone({.problem = "quadratic",
                                                .algorithms = {"gd", "fedavg", "tamuna"},
                                                .cohort = 4,
-                                               .owners = 3,
-                                               .local_steps = 5});
+                                               .owners = {3},
+                                               .local_steps = {5}});
   EXPECT_EQ(settings.algorithms[0].cohort, 10);
   EXPECT_EQ(settings.algorithms[0].every, 1);
   EXPECT_EQ(settings.algorithms[1].cohort, 4);
   EXPECT_EQ(settings.algorithms[1].every, 5);
   EXPECT_EQ(settings.algorithms[2].owners, 3);
   EXPECT_EQ(settings.algorithms[2].probability, 0.2);
+}
+
+TEST(RoundsOptions, WithSeveralValuesMakeAnAlgorithmRunWithEach) {
+  const RoundsSettings settings = check_alone({.problem = "quadratic",
+                                               .algorithms = {"scaffnew", "tamuna"},
+                                               .owners = {2, 5},
+                                               .local_steps = {2, 4}});
+  ASSERT_EQ(settings.algorithms.size(), 6U);
+  EXPECT_EQ(settings.algorithms[1].algorithm->name, "scaffnew");
+  EXPECT_EQ(settings.algorithms[1].probability, 0.25);
+  EXPECT_EQ(settings.algorithms[2].owners, 2);
+  EXPECT_EQ(settings.algorithms[5].owners, 5);
+  EXPECT_EQ(settings.algorithms[5].probability, 0.25);
 }
 
 TEST(RoundsOptions, ThatCannotBeAreRefusedInOneSentence) {
@@ -67,12 +80,12 @@ TEST(RoundsOptions, ThatCannotBeAreRefusedInOneSentence) {
            {{.problem = "auc", .error = 1e-3}, "--error"},
            {{.condition = 0.5}, "condition number of 0.5"},
            {{.algorithms = {"gd"}, .cohort = 5}, "--cohort counts for fedavg, scaffold and tamuna alone"},
-           {{.algorithms = {"gd"}, .local_steps = 5}, "--local-steps counts for"},
+           {{.algorithms = {"gd"}, .local_steps = {5}}, "--local-steps counts for"},
            {{.cohort = 101}, "--algorithm tamuna: a cohort of 101 of 100 clients"},
            {{.cohort = 0}, "--cohort"},
-           {{.owners = 1}, "control variates would never change"},
-           {{.algorithms = {"fedavg"}, .local_steps = 2.5}, "a whole number"},
-           {{.local_steps = 0.5}, "--local-steps is 0.5"},
+           {{.owners = {1}}, "control variates would never change"},
+           {{.algorithms = {"fedavg"}, .local_steps = {2.5}}, "a whole number"},
+           {{.local_steps = {0.5}}, "--local-steps is 0.5"},
            {{.gamma = 0}, "--gamma is 0"},
            {{.gamma = 1000}, "diverges"},
            {{.chi = 3}, "a chi of 3 is above"},
