@@ -69,6 +69,8 @@ RESULTS = [
     ("dear plan", ["--model", "gpt2-s-moe", "--cluster", "p3dn-64", "--ranks", "8"], ["computation", "communication"]),
     ("dear pipeline plan", PIPELINE, ["computation", "communication"]),
     ("dear pipeline simulate", PIPELINE, ["computation", "communication"]),
+    ("dear rounds run", ["--problem", "quadratic"], []),
+    ("dear rounds run", ["--problem", "quadratic", "--workers", "2", *AT_ONCE], ["communication"]),
     ("dear tune", JOB, ["computation", "communication"]),
     ("dear bench collective", ["--ranks", "2", "--sizes", "4B", "--repeat", "1", "--rivals", "none"], []),
     ("dear bench links", ["--sizes", "16KiB,64KiB", "--repeat", "9", "--network", "bandwidth=100mbit,latency=50us"], ["communication"]),
@@ -170,6 +172,7 @@ class Options(Calls):
                          ["train", "--json", "out", "--trace", "./out"], ["tune", *JOB, "--json", "out.svg", "--plot", "./out.svg"],
                          ["bench", "collective", "--json", "out.svg", "--plot", "./out.svg"],
                          ["bench", "links", "--json", "out.json", "--output", "./out.json"],
+                         ["rounds", "run", "--json", "out.svg", "--plot", "./out.svg"],
                          ["replay", "--model", "model.json", "--json", "out", "--trace", "./out"]])  # fmt: skip
 
     def test_draw_svg_pdf_and_png_and_nothing_else(self) -> None:
