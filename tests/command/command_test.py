@@ -309,6 +309,20 @@ class Rounds(Command):
         for run in result["runs"]:
             self.assertAlmostEqual(run["auc"], result["auc_at_optimum"], delta=2e-3)
 
+    def test_are_simulated_beside_the_fastest_policy(self):
+        out = self.succeed(*SIMULATE, "--policy", "serial,wfbp", "--rounds", "1,8", "--json", "cases.json")
+        policies, rounds = [], []
+        for case in json.loads(self.read("cases.json")):
+            (rounds if case["policy"] == "rounds" else policies).append(case)
+        self.assertEqual([(case["steps_a_round"], case["averaging"]) for case in rounds], [(1, "waits"), (1, "overlaps"), (8, "waits"), (8, "overlaps")])
+        fastest = min(case["iteration_seconds"] for case in policies)
+        for case in rounds:
+            self.assertAlmostEqual(case["speed_up"] * case["iteration_seconds"], fastest)
+        self.assertRegex(out, r"(?m)^four layers on 1gbit: rounds (are as fast as|gain at most) ")
+        for arguments, naming in ((("--rounds", "0"), "--rounds"), (("--rounds", "8", "--detail", "flows"), "--detail does not go with --rounds"),
+                                  (("--rounds", "8", "--policy", "spd-kfac"), "--rounds does not go with K-FAC")):  # fmt: skip
+            self.refuse(*SIMULATE, *arguments, naming=naming, command="dear simulate")
+
     def test_refuses_what_cannot_be(self):
         for arguments, naming in (
             (("--problem", "logit"), "there is no problem 'logit'"),

@@ -61,6 +61,7 @@ RESULTS = [
     ("dear replay", ["--model", "resnet18", "--batch", "1", "--device", "h100", "--workers", "2", "--policy", "spd-kfac", "--iterations", "4", *AT_ONCE],
      ["computation", "communication"]),
     ("dear simulate", JOB, ["computation", "communication"]),
+    ("dear simulate", [*JOB, "--rounds", "4"], ["computation", "communication"]),
     ("dear simulate", ["--model", "resnet18", "--cluster", "10gbe-64", "--policy", "spd-kfac"], ["computation", "communication"]),
     ("dear simulate collective", ["--cluster", "10gbe-64"], ["computation", "communication"]),
     ("dear plan", [*JOB, "--policy", "dear"], ["computation", "communication"]),
