@@ -261,9 +261,13 @@ def draw_house(house: House, theme: Theme) -> str:
     for upper, lower in house.arrows():
         left, right = max(sides[upper][0], sides[lower][0]), min(sides[upper][1], sides[lower][1])
         top = tops[PLAN[lower].row]
-        if left >= right or top - bottoms[upper] > gap + 0.1 or top <= bottoms[upper]:
-            sys.exit(f"{upper} uses {lower}, which does not lie below it in PLAN of {__file__}")
-        picture.line([((left + right) / 2, bottoms[upper] + 2), ((left + right) / 2, top - 2)])
+        if top - bottoms[upper] > gap + 0.1 or top <= bottoms[upper]:
+            sys.exit(f"{upper} uses {lower}, which does not lie in the row below it in PLAN of {__file__}")
+        # Two rooms that both use the same two cannot lie above both: the arrow to the one beside is slanted.
+        start = end = (left + right) / 2
+        if left >= right:
+            start, end = sorted((right - 2 * pad, left + 2 * pad), reverse=sides[upper] > sides[lower])
+        picture.line([(start, bottoms[upper] + 2), (end, top - 2)])
     for number, note in enumerate(notes):
         picture.text(margin, tops[-1] + heights[-1] + 22 + line * number, note, f'fill="{theme.faint}"')
     return picture.done()

@@ -77,7 +77,7 @@ class General(Command):
         self.assertRegex(self.succeed("--version"), r"^dear \d+\.\d+\.\d+")
 
     def test_lists_its_commands(self):
-        for command in ("train", "launch", "profile", "replay", "simulate", "plan", "pipeline", "tune", "study", "models", "clusters", "trace", "bench", "aggregate"):
+        for command in ("train", "launch", "profile", "replay", "simulate", "plan", "pipeline", "rounds", "tune", "study", "models", "clusters", "trace", "bench", "aggregate"):
             self.assertIn(f"\n  {command} ", self.succeed("--help"))
 
     def test_every_command_has_help(self):
@@ -277,6 +277,65 @@ class ScheduleFile(Command):
         self.write("s.json", text.replace("weight.3", "weight.4"))
         refuse(*SIMULATE, "--schedule", "s.json", naming="s.json: buckets[")
         refuse(*SIMULATE, "--schedule", "s.json", naming="'four layers' has no tensor 'weight.4'")
+
+
+class Rounds(Command):
+    SMALL = ("rounds", "run", "--clients", "6", "--dimension", "20", "--condition", "100")
+
+    def test_counts_what_is_sent_to_the_same_bits_on_any_number_of_ranks(self):
+        found = []
+        for workers in (1, 3):
+            out = self.succeed(*self.SMALL, "--workers", str(workers), "--algorithm", "scaffnew,compressed-scaffnew,tamuna",
+                               "--absence", "0.05", "--json", "rounds.json", "--plot", "rounds.svg")  # fmt: skip
+            result = json.loads(self.read("rounds.json"))
+            self.assertEqual((result["clients"], result["dimension"], result["ranks"]), (6, 20, workers))
+            for run in result["runs"]:
+                self.assertEqual(run["end"], "reached", run["algorithm"])
+                self.assertRegex(out, rf"(?m)^{run['algorithm']} .* {run['rounds']:,} ")
+                self.assertEqual(run["reals_up"], run["rounds"] * -(-run["owners"] * 20 // run["cohort"]))
+                self.assertLess(run["largest_control_sum"], 1e-12)
+                self.assertIn(run["algorithm"], self.read("rounds.svg"))
+                sent = [run.pop(name) for name in ("bytes_sent_by_rank_0", "bytes_gathered_by_rank_0", "seconds")]
+                self.assertEqual(sent[0] > 0, workers > 1)
+            found.append(result["runs"])
+        self.assertEqual(found[0], found[1])
+
+    def test_says_where_averages_stall_and_what_auc_is_reached(self):
+        self.assertRegex(self.succeed(*self.SMALL, "--algorithm", "local-sgd"), r"(?m)^local-sgd .* stalled ")
+        self.succeed("rounds", "run", "--problem", "auc", "--batch", "4", "--local-steps", "8,64", "--json", "auc.json")
+        result = json.loads(self.read("auc.json"))
+        self.assertEqual([(run["algorithm"], run["steps_a_round"]) for run in result["runs"]],
+                         [("coda", 8), ("coda", 64), ("codasca", 8), ("codasca", 64)])  # fmt: skip
+        for run in result["runs"]:
+            self.assertAlmostEqual(run["auc"], result["auc_at_optimum"], delta=2e-3)
+
+    def test_are_simulated_beside_the_fastest_policy(self):
+        out = self.succeed(*SIMULATE, "--policy", "serial,wfbp", "--rounds", "1,8", "--json", "cases.json")
+        policies, rounds = [], []
+        for case in json.loads(self.read("cases.json")):
+            (rounds if case["policy"] == "rounds" else policies).append(case)
+        self.assertEqual([(case["steps_a_round"], case["averaging"]) for case in rounds], [(1, "waits"), (1, "overlaps"), (8, "waits"), (8, "overlaps")])
+        fastest = min(case["iteration_seconds"] for case in policies)
+        for case in rounds:
+            self.assertAlmostEqual(case["speed_up"] * case["iteration_seconds"], fastest)
+        self.assertRegex(out, r"(?m)^four layers on 1gbit: rounds (are as fast as|gain at most) ")
+        for arguments, naming in ((("--rounds", "0"), "--rounds"), (("--rounds", "8", "--detail", "flows"), "--detail does not go with --rounds"),
+                                  (("--rounds", "8", "--policy", "spd-kfac"), "--rounds does not go with K-FAC")):  # fmt: skip
+            self.refuse(*SIMULATE, *arguments, naming=naming, command="dear simulate")
+
+    def test_refuses_what_cannot_be(self):
+        for arguments, naming in (
+            (("--problem", "logit"), "there is no problem 'logit'"),
+            (("--algorithm", "gd", "--cohort", "3"), "--cohort counts for"),
+            (("--cohort", "7"), "a cohort of 7 of 6 clients"),
+            (("--owners", "1"), "control variates would never change"),
+            (("--chi", "2"), "above"),
+            (("--gamma", "100"), "diverges"),
+            (("--positive", "0.3"), "--positive"),
+            (("--workers", "7"), "dealt to 7 ranks"),
+        ):
+            with self.subTest(arguments=arguments):
+                self.refuse(*self.SMALL, *arguments, naming=naming, command="dear rounds run")
 
 
 class Pipeline(Command):

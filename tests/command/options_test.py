@@ -61,6 +61,7 @@ RESULTS = [
     ("dear replay", ["--model", "resnet18", "--batch", "1", "--device", "h100", "--workers", "2", "--policy", "spd-kfac", "--iterations", "4", *AT_ONCE],
      ["computation", "communication"]),
     ("dear simulate", JOB, ["computation", "communication"]),
+    ("dear simulate", [*JOB, "--rounds", "4"], ["computation", "communication"]),
     ("dear simulate", ["--model", "resnet18", "--cluster", "10gbe-64", "--policy", "spd-kfac"], ["computation", "communication"]),
     ("dear simulate collective", ["--cluster", "10gbe-64"], ["computation", "communication"]),
     ("dear plan", [*JOB, "--policy", "dear"], ["computation", "communication"]),
@@ -69,6 +70,8 @@ RESULTS = [
     ("dear plan", ["--model", "gpt2-s-moe", "--cluster", "p3dn-64", "--ranks", "8"], ["computation", "communication"]),
     ("dear pipeline plan", PIPELINE, ["computation", "communication"]),
     ("dear pipeline simulate", PIPELINE, ["computation", "communication"]),
+    ("dear rounds run", ["--problem", "quadratic"], []),
+    ("dear rounds run", ["--problem", "quadratic", "--workers", "2", *AT_ONCE], ["communication"]),
     ("dear tune", JOB, ["computation", "communication"]),
     ("dear bench collective", ["--ranks", "2", "--sizes", "4B", "--repeat", "1", "--rivals", "none"], []),
     ("dear bench links", ["--sizes", "16KiB,64KiB", "--repeat", "9", "--network", "bandwidth=100mbit,latency=50us"], ["communication"]),
@@ -170,6 +173,7 @@ class Options(Calls):
                          ["train", "--json", "out", "--trace", "./out"], ["tune", *JOB, "--json", "out.svg", "--plot", "./out.svg"],
                          ["bench", "collective", "--json", "out.svg", "--plot", "./out.svg"],
                          ["bench", "links", "--json", "out.json", "--output", "./out.json"],
+                         ["rounds", "run", "--json", "out.svg", "--plot", "./out.svg"],
                          ["replay", "--model", "model.json", "--json", "out", "--trace", "./out"]])  # fmt: skip
 
     def test_draw_svg_pdf_and_png_and_nothing_else(self) -> None:

@@ -16,6 +16,7 @@ void add_replay_command(CLI::App& app);     // `dear replay`: real communication
 void add_simulate_command(CLI::App& app);   // `dear simulate`: policies on a modelled cluster
 void add_plan_command(CLI::App& app);       // `dear plan`: the policy and buckets for a model on a cluster
 void add_pipeline_command(CLI::App& app);   // `dear pipeline`: one model over devices that are far apart
+void add_rounds_command(CLI::App& app);     // `dear rounds`: local steps, and an average now and then
 void add_tune_command(CLI::App& app);       // `dear tune`: the bucket size of a job
 void add_study_command(CLI::App& app);      // `dear study`: whole studies
 void add_models_command(CLI::App& app);     // `dear models`: what --model takes by name, and devices

@@ -11,6 +11,7 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/units.h"
 #include "dear/predict/sim/simulate.h"
+#include "dear/tools/cases/rounds_cases.h"
 #include "dear/tools/command/commands.h"
 #include "dear/tools/command/kfac_policies.h"
 #include "dear/tools/command/mixture_options.h"
@@ -33,10 +34,18 @@ struct SimulateArguments {
   std::string placement = "spread";
   ModelOptions model;
   sim::EvaluateOptions evaluate;
+  std::vector<std::int64_t> rounds;  // steps of each; none: no rounds
   std::string json;
   std::string trace;
   std::string plot;
 };
+
+void refuse_beside_rounds(const CLI::App& command, const std::vector<std::int64_t>& rounds) {
+  if (rounds.empty()) return;
+  for (const std::int64_t steps : rounds) check_range("--rounds", steps, 1, 1'000'000'000);
+  refuse_beside("--rounds, whose times are in closed form,", command,
+                {"--detail", "--jobs", "--jitter", "--repetitions"});
+}
 
 // Refuses options that change nothing of a simulation with K-FAC.
 void refuse_without_effect(const CLI::App& command, const SimulateArguments& arguments) {
@@ -45,7 +54,7 @@ void refuse_without_effect(const CLI::App& command, const SimulateArguments& arg
   refuse_beside("K-FAC", command,
                 {"--placement", "--iterations", "--jitter", "--repetitions", "--seed", "--schedule",
                  "--optimizer-states", "--accumulate", "--scale-compute", "--checkpoint-activations",
-                 "--compress", "--codec", "--union-density"});
+                 "--compress", "--codec", "--union-density", "--rounds"});
   if (arguments.policies.fusion == "usual" || arguments.policies.fusion == "planned")
     throw ConfigError(fmt::format(
         "--fusion {} is not modelled with K-FAC: give the size of gradients' buckets, layer, or all",
@@ -53,10 +62,12 @@ void refuse_without_effect(const CLI::App& command, const SimulateArguments& arg
 }
 
 // Writes cases with K-FAC, with mixtures of experts, or others.
-template <typename Cases>
-void write_outputs(const SimulateArguments& arguments, const Cases& cases, const std::string& title) {
+template <typename Cases, typename... Rounds>
+void write_outputs(const SimulateArguments& arguments, const Cases& cases, const std::string& title,
+                   const Rounds&... rounds) {
   write_checked([&] {
-    if (!arguments.json.empty()) write_results(arguments.json, cases::to_json(cases), kAllModelled);
+    if (!arguments.json.empty())
+      write_results(arguments.json, cases::to_json(cases, rounds...), kAllModelled);
     if (!arguments.plot.empty()) charts::write_picture(arguments.plot, cases::plot(cases, title));
     if (!arguments.trace.empty()) write_chrome_trace(cases::trace_of(cases.back()), arguments.trace);
   });
@@ -110,6 +121,7 @@ void run_simulate(const CLI::App& command, SimulateArguments& arguments) {
   check_outputs({{"--json", arguments.json}, {"--trace", arguments.trace}, {"--plot", arguments.plot}});
   if (are_mixtures(arguments.scenarios.models, arguments.mixtures)) {
     refuse_beside_mixtures(command);
+    refuse_beside("mixtures of experts", command, {"--rounds"});
     run_mixtures(arguments);
     return;
   }
@@ -127,6 +139,7 @@ void run_simulate(const CLI::App& command, SimulateArguments& arguments) {
     run_kfac(arguments, kfac);
     return;
   }
+  refuse_beside_rounds(command, arguments.rounds);
   const PolicyChoice choice = choose_policies(arguments.policies);
   sim::EvaluateOptions evaluate = arguments.evaluate;
   evaluate.optimizer_states = arguments.model.optimizer_states;
@@ -149,11 +162,13 @@ void run_simulate(const CLI::App& command, SimulateArguments& arguments) {
                    "--model, --cluster, --policy, --compress and number of --ranks");
   const std::vector<cases::Case> cases = cases::simulate(all, options);
 
-  write_outputs(arguments, cases, "Iteration times, simulated");
+  const std::vector<cases::RoundsCase> rounds = cases::rounds_beside(cases, arguments.rounds);
+  write_outputs(arguments, cases, "Iteration times, simulated", rounds);
   print_scenarios(all);
   print_codecs(cases);
   fmt::print("\n{}", table_of(cases, options.policies.size() * ways));
   hint_at_one_bucket(cases);
+  if (!rounds.empty()) fmt::print("\n{}", table_of(rounds));
 }
 
 }  // namespace
@@ -194,6 +209,8 @@ void add_simulate_command(CLI::App& app) {
       "Repetitions with jitter of their own, for a confidence interval of 95 %")
       ->check(CLI::Range(1, 10'000));
   add("--seed", arguments->evaluate.seed, "N", "Of the jitter");
+  add.list("--rounds", arguments->rounds, "N[,N...]",
+           "Also rounds of so many steps, after which parameters are averaged, beside the fastest policy");
   add("--json", arguments->json, "FILE", "Write the results to FILE");
   add("--plot", arguments->plot, "FILE", "Draw the results, as SVG, PDF or PNG by its ending");
   add("--trace", arguments->trace, "FILE",

@@ -80,4 +80,22 @@ std::string table_of(const std::vector<cases::Case>& cases, std::size_t lines) {
   return table.to_string();
 }
 
+std::string table_of(const std::vector<cases::RoundsCase>& rounds) {
+  Table table({"model", "cluster", "beside", "steps a round", "mean step", "exposed", "speed-up",
+               "overlapped", "exposed", "speed-up", "sent a step"},
+              {.left_columns = 3});
+  for (const cases::RoundsCase& one : rounds) {
+    std::vector<std::string> row{one.beside->scenario->workload.name, one.beside->scenario->cluster.name,
+                                 std::string(one.beside->policy->name), std::to_string(one.steps)};
+    for (const methods::rounds::RoundTimes* const times : {&one.waits, &one.overlaps})
+      row.insert(row.end(), {format_seconds(times->seconds), format_seconds(times->exposed_seconds),
+                             fmt::format("{:.2f}", one.speed_up(*times))});
+    row.push_back(format_bytes(static_cast<std::int64_t>(one.waits.sent_bytes)));
+    table.add(std::move(row));
+  }
+  std::string text = table.to_string() + "\n";
+  for (const std::string& sentence : cases::when_rounds_pay(rounds)) text += sentence + "\n";
+  return text + "Samples are as many as without rounds; what rounds change in the loss is not modelled.\n";
+}
+
 }  // namespace dear::cli

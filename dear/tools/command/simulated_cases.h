@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "dear/tools/cases/cases.h"
+#include "dear/tools/cases/rounds_cases.h"
 
 namespace dear::cli {
 
@@ -16,5 +17,7 @@ void print_scenarios(const std::vector<cases::Scenario>& scenarios);
 void print_codecs(const std::vector<cases::Case>& cases);
 // A line for each case; speed-ups are over the first of every `lines`, those of one scenario.
 std::string table_of(const std::vector<cases::Case>& cases, std::size_t lines);
+// A line for each number of steps, and when rounds pay.
+std::string table_of(const std::vector<cases::RoundsCase>& rounds);
 
 }  // namespace dear::cli

@@ -28,6 +28,8 @@ constexpr std::array kExamples{
     Example{"dear pipeline simulate",
             "dear pipeline simulate --model gpt2-xl --cluster two-sites --schedule gpipe,1f1b,zb-h1"},
     Example{"dear pipeline clusters", "dear pipeline clusters --devices 12 --sites 3 --output cluster.json"},
+    Example{"dear rounds run",
+            "dear rounds run --clients 20 --dimension 60 --rows 10 --condition 1000 --plot rounds.svg"},
     Example{"dear study paper", "dear study paper --out study"},
     Example{"dear study sparse", "dear study sparse --quick --out sparse"},
     Example{"dear study homomorphic", "dear study homomorphic --quick --out homomorphic"},

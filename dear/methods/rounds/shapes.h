@@ -1,0 +1,11 @@
+#pragma once
+
+#include <cstdint>
+
+// What generators of problems refuse, each with a ConfigError.
+namespace dear::methods::rounds {
+
+void check_shape(int clients, std::int64_t dimension, double heterogeneity);
+void check_condition(double condition);
+
+}  // namespace dear::methods::rounds

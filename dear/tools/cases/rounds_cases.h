@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dear/methods/rounds/times.h"
+#include "dear/tools/cases/cases.h"
+
+namespace dear::cases {
+
+// Rounds of some steps, in the two ways to average, beside a policy that communicates in every step.
+struct RoundsCase {
+  const Case* beside = nullptr;  // the fastest of the scenario that sends whole gradients
+  methods::rounds::RoundJob job;
+  std::int64_t steps = 1;
+  methods::rounds::RoundTimes waits, overlaps;
+
+  [[nodiscard]] double speed_up(const methods::rounds::RoundTimes& times) const {
+    return beside->evaluation.iteration.seconds / times.seconds;
+  }
+};
+
+// Of each scenario of the cases, which outlive them, each number of steps. ConfigError for one below 1.
+std::vector<RoundsCase> rounds_beside(const std::vector<Case>& cases, const std::vector<std::int64_t>& steps);
+
+// For each scenario a sentence: with how many steps a round rounds are as fast as the policy, and with how
+// many a rank computes for 95 % of the time.
+std::vector<std::string> when_rounds_pay(const std::vector<RoundsCase>& rounds);
+
+// The list of to_json(cases), and behind it {model, cluster, ranks, policy "rounds", steps_a_round,
+// averaging, iteration_seconds, ...}.
+std::string to_json(const std::vector<Case>& cases, const std::vector<RoundsCase>& rounds);
+
+}  // namespace dear::cases
