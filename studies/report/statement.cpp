@@ -8,14 +8,18 @@ std::string Statement::verdict() const {
   if (cases == 0) return "not looked at";
   if (held == cases) return "holds";
   if (undecided == cases) return "undecided";
-  if (undecided > 0) return fmt::format("holds in {} of {}, {} undecided", held, cases, undecided);
-  if (held == 0) return "does not hold";
-  return fmt::format("holds in {} of {}", held, cases);
+  if (not_comparable == cases) return "not comparable";
+  if (held + undecided + not_comparable == 0) return "does not hold";
+  std::string text = fmt::format("holds in {} of {}", held, cases);
+  if (undecided > 0) text += fmt::format(", {} undecided", undecided);
+  if (not_comparable > 0) text += fmt::format(", {} not comparable", not_comparable);
+  return text;
 }
 
 void Cases::add(Judged judgement, const std::string& seen) {
   statement_.held += judgement == Judged::holds ? 1 : 0;
   statement_.undecided += judgement == Judged::undecided ? 1 : 0;
+  statement_.not_comparable += judgement == Judged::not_comparable ? 1 : 0;
   ++statement_.cases;
   if (seen.empty()) return;
   statement_.seen += (statement_.seen.empty() ? "" : "; ") + seen;

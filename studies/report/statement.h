@@ -7,8 +7,9 @@
 namespace dear::studies {
 
 // Says what a case says of a statement. Undecided: what was seen agrees with both, such as a mean of few
-// seeds.
-enum class Judged : std::uint8_t { holds, fails, undecided };
+// seeds. Not comparable: it holds or fails by what nobody published, such as how many micro-batches there
+// were.
+enum class Judged : std::uint8_t { holds, fails, undecided, not_comparable };
 
 // A statement that somebody makes, beside what was seen, and in how many of the cases looked at it held.
 struct Statement {
@@ -16,8 +17,10 @@ struct Statement {
   std::string seen;
   int held = 0;
   int cases = 0;
-  int undecided = 0;  // of the cases
-  // "holds", "does not hold", "holds in 1 of 2", "holds in 1 of 4, 2 undecided", "undecided", "not looked at"
+  int undecided = 0;       // of the cases
+  int not_comparable = 0;  // likewise
+  // "holds", "does not hold", "holds in 1 of 2", "holds in 1 of 4, 2 undecided", "holds in 1 of 4, 2 not
+  // comparable", "undecided", "not comparable", "not looked at"
   [[nodiscard]] std::string verdict() const;
 };
 

@@ -25,6 +25,12 @@ TEST(Statement, HoldsInAsManyCasesAsWereSeen) {
   EXPECT_EQ(fog.finish().verdict(), "undecided");
   fog.add(Judged::fails);
   EXPECT_EQ(fog.finish().verdict(), "holds in 0 of 2, 1 undecided");
+  Cases unknown("It snows");
+  unknown.add(Judged::not_comparable);
+  EXPECT_EQ(unknown.finish().verdict(), "not comparable");
+  unknown.add(Judged::undecided);
+  unknown.add(false);
+  EXPECT_EQ(unknown.finish().verdict(), "holds in 0 of 3, 1 undecided, 1 not comparable");
   EXPECT_EQ(findings_of({"It was Monday"}).substr(0, 12), "## Findings\n");
   Cases never("It never rains");
   never.add(false);

@@ -1,7 +1,6 @@
 #include "dear/methods/moe/two_lanes.h"
 
 #include <algorithm>
-#include <map>
 
 #include <fmt/format.h>
 
@@ -25,25 +24,6 @@ Activity activity_of(const Instruction& instruction) {
   }
   return Activity::update;
 }
-
-// The clock: time passes only from one end to the next. Ends at one instant come in the order in which they
-// were added.
-class Ends final : public conductor::Completions {
- public:
-  void add(double seconds, Instance which) { ends_.emplace(now_ + seconds, which); }
-  conductor::Completion next() override {
-    if (ends_.empty()) throw Error("nothing is running that could end: please report this");
-    const auto [at, which] = *ends_.begin();
-    ends_.erase(ends_.begin());
-    now_ = at;
-    return {which, now_};
-  }
-  [[nodiscard]] double now_seconds() override { return now_; }
-
- private:
-  std::multimap<double, Instance> ends_;
-  double now_ = 0;
-};
 
 double overlap(const StepSpan& a, double from, double to) {
   return std::max(0.0, std::min(a.end_seconds, to) - std::max(a.begin_seconds, from));
@@ -73,11 +53,8 @@ Times play(const InstructionGraph& graph, std::int64_t iterations) {
   if (iterations < 1)
     throw ConfigError(fmt::format("{} iterations cannot be played: give at least 1", iterations));
   const Lowered lowered = lower(graph);
-  Ends ends;
   Times times;
-  times.spans = conductor::drive(
-      lowered.graph, iterations, [&](Instance which) { ends.add(lowered.seconds[which.step], which); }, ends,
-      [&](StepId step) { return graph[graph.order()[step]].name; });
+  times.spans = conductor::drive(lowered.graph, iterations, lowered.seconds);
 
   // Spans of a lane follow one another, and are in the order of their ends.
   std::vector<StepSpan> computing, communicating;

@@ -29,24 +29,6 @@ double seconds_of(TaskKind kind, const StageSeconds& stage) {
   return stage.weight_gradient;
 }
 
-// Time passes only from one end to the next. Ends at one instant come in the order in which they were added.
-class VirtualClock final : public conductor::Completions {
- public:
-  void add(double seconds, Instance which) { ends_.emplace(now_ + seconds, which); }
-  conductor::Completion next() override {
-    if (ends_.empty()) throw Error("nothing is running that could end: please report this");
-    const auto [at, which] = *ends_.begin();
-    ends_.erase(ends_.begin());
-    now_ = at;
-    return {which, now_};
-  }
-  [[nodiscard]] double now_seconds() override { return now_; }
-
- private:
-  std::multimap<double, Instance> ends_;
-  double now_ = 0;
-};
-
 void require_times(const PipelineTimes& times) {
   const auto stages = static_cast<std::size_t>(times.shape.stages());
   if (times.stages.size() != stages || times.activations.size() != stages - 1 ||
@@ -169,11 +151,8 @@ Lowered lower(const PipelineTimes& times) {
 }
 
 Played play(const Lowered& lowered, int places) {
-  VirtualClock clock;
   Played played;
-  played.spans = conductor::drive(
-      lowered.graph, 1, [&](Instance which) { clock.add(lowered.seconds[which.step], which); }, clock,
-      [&](StepId step) { return fmt::format("step {}", step); });
+  played.spans = conductor::drive(lowered.graph, 1, lowered.seconds);
   std::vector<StepSpan> span_of(lowered.graph.step_count());
   for (const StepSpan& span : played.spans) {
     span_of[span.which.step] = span;

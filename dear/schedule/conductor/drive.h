@@ -69,6 +69,10 @@ struct LaneExecutors {
 std::vector<StepSpan> drive(const Graph& graph, std::int64_t iterations,
                             const std::function<void(Instance)>& start, Completions& completions,
                             const std::function<std::string(StepId)>& name);
+// Runs a graph in virtual time, which passes only from one end to the next: each run of a step takes its
+// seconds. Ends at one instant come in the order in which their steps were started.
+std::vector<StepSpan> drive(const Graph& graph, std::int64_t iterations,
+                            const std::vector<double>& seconds_of_step);
 // Runs a schedule, each step on the executor of its lane's kind.
 std::vector<StepSpan> drive(const Schedule& schedule, std::int64_t iterations, LaneExecutors executors,
                             Completions& completions);

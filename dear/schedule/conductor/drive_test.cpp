@@ -2,6 +2,7 @@
 
 #include <deque>
 #include <string>
+#include <tuple>
 
 #include <gtest/gtest.h>
 
@@ -121,6 +122,22 @@ TEST(Drive, RefusesAnEndThatIsNotDue) {
     Wrong wrong(which);
     EXPECT_THROW(drive(schedule, 3, {executor, executor, executor}, wrong), ScheduleError);
   }
+}
+
+// Step 0 takes 2 s and step 1, on another lane, 3 s; step 2 takes 1 s behind both, and the next step 1 waits
+// for it.
+TEST(Drive, InVirtualTimeStepsTakeTheirSeconds) {
+  Graph graph;
+  const LaneId first = graph.add_lane(), second = graph.add_lane();
+  const StepId a = graph.add_step(first), b = graph.add_step(second), c = graph.add_step(first);
+  graph.add_edge({a, c});
+  graph.add_edge({b, c});
+  graph.add_edge({c, b, 1});
+  std::vector<std::tuple<StepId, std::int64_t, double, double>> seen;
+  for (const StepSpan& span : drive(graph, 2, std::vector<double>{2, 3, 1}))
+    seen.emplace_back(span.which.step, span.which.iteration, span.begin_seconds, span.end_seconds);
+  EXPECT_EQ(seen, (std::vector<std::tuple<StepId, std::int64_t, double, double>>{
+                      {a, 0, 0, 2}, {b, 0, 0, 3}, {c, 0, 3, 4}, {a, 1, 4, 6}, {b, 1, 4, 7}, {c, 1, 7, 8}}));
 }
 
 TEST(Drive, NoIterationsStartNothing) {
