@@ -228,7 +228,7 @@ def pipeline(
         samples. Every batch has its shapes.
     stages: how many; a multiple of the ranks, as many as ranks by default.
     plan: a file, or its text (docs/formats.md), in place of stages, micro_batches, schedule and compress.
-    schedule: "1f1b", "gpipe" or "interleaved" (several stages a rank).
+    schedule: "1f1b", "gpipe", "interleaved" (several stages a rank) or "zb-h1" (gradients of weights apart, later).
     method: of planning: "op-fence", "equal-work", "equal-number".
     cluster: a file of devices and links, its text or the name of a preset; device i is rank i. By default all are alike.
     compress: "top-k:RATIO" or "ada-top-k:RATIO": of one in RATIO elements of floating-point tensors that cross links the

@@ -22,7 +22,6 @@ from ._pipeline_stages import build, check, release, stages_of
 from ._pipeline_trace import Traced, trace
 from ._pipeline_wire import Wire
 
-_SCHEDULES = ("1f1b", "gpipe", "interleaved")
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "OptimizedModule", "FSDPModule")
 
 
@@ -51,9 +50,10 @@ class Made:
         self.plan: str = self._of_first_rank(lambda: plan or self._plan(operators, **options))
         self._together(lambda: self._read(operators))
         self.parameters.make_as_on_first_rank()
+        apart = any(kind == "weight gradient" for kind, _, _ in self.order)
         for stage in self.stages:
             if stage.rank == self.rank:
-                build(stage, self.traced)
+                build(stage, self.traced, apart)
         self.parameters.release(self.optimizer)
         release(self.stages, self.traced)
         self.operators.clear()
@@ -110,11 +110,6 @@ class Made:
         if stages < 1 or stages % self.ranks:
             raise _C.ConfigError(f"{stages} stages cannot be dealt to {self.ranks} ranks: give a multiple")
         schedule = options["schedule"] or ("1f1b" if stages == self.ranks else "interleaved")
-        if schedule == "zb-h1":
-            raise _C.ConfigError(
-                "schedule='zb-h1' needs gradients of inputs and of weights apart, which a pipeline does not compute live: "
-                "give '1f1b'"
-            )
         rule, _, ratio = (options["compress"] or "none").partition(":")
         try:
             number = float(ratio or 100)
@@ -135,8 +130,6 @@ class Made:
 
     def _read(self, operators: str) -> None:
         self.read = _C.pipeline_read(self.plan, "the plan", operators, self.cluster)
-        if json.loads(self.plan)["schedule"] not in _SCHEDULES:
-            raise _C.ConfigError(f"a pipeline runs the schedules {', '.join(_SCHEDULES)}: plan one of them")
         self.stages = stages_of(self.plan, self.read.devices, self.operators)
         check(self.stages, self.traced)
         self.parameters = Parameters(self.model, self.stages, self.group)

@@ -112,7 +112,7 @@ def drawn_plan(plan: str, seed: int, ranks: int, schedule: str) -> str:
     document["stages"] = []
     for number in range(ranks):
         stage: dict[str, Any] = {"device": f"rank {devices[number]}"}
-        if schedule == "1f1b":
+        if schedule in ("1f1b", "zb-h1"):
             depth = stage["warm_up"] = draw.randint(1, depth)
         stage["operators"] = names[cuts[number] : cuts[number + 1]]
         document["stages"].append(stage)

@@ -29,6 +29,7 @@ class Several(nn.Module):
         self.norm = nn.BatchNorm1d(5, dtype=DOUBLE)
         self.frozen = nn.Linear(6, 6, dtype=DOUBLE).requires_grad_(False)
         self.last = nn.Linear(6, 3, dtype=DOUBLE)
+        self.bare = nn.Parameter(torch.ones(3, dtype=DOUBLE))  # which depends on no input
         self.register_buffer("triangle", torch.ones(6, 6, dtype=DOUBLE).tril(), persistent=False)
 
     def forward(self, x: Tensor, mask: Tensor, scale: float = 2.0) -> dict[str, Any]:
@@ -36,12 +37,12 @@ class Several(nn.Module):
         out, (state, _) = self.recurrent(early)
         out = self.frozen(self.norm(out)) @ self.triangle[: x.shape[-1] + 2]
         late = self.last(out.masked_fill(mask[..., None], 0) * scale)
-        return {"early": early, "both": (late, state.squeeze(0)), "inputs": mask}
+        return {"early": early, "both": (late, state.squeeze(0)), "inputs": mask, "bare": torch.tanh(self.bare)}
 
 
 def of_several(output: dict[str, Any], target: Tensor) -> Tensor:
     late, state = output["both"]
-    return (late.mean((1, 2)) - target).square().mean() + output["early"].mean() + state.mean()
+    return (late.mean((1, 2)) - target).square().mean() + output["early"].mean() + state.mean() + output["bare"].sum()
 
 
 def several_batch(seed: int) -> tuple[dict[str, Tensor], Tensor]:
@@ -109,8 +110,8 @@ class Training(Case):
         before = set(vars(made))
         pipe, _ = dear.pipeline(made, sgd(made), sample=x, micro_batches=4)
         self.assertEqual(set(vars(made)), before)
-        plan = drawn_plan(pipe.plan, 2, 4, "1f1b")
-        for schedule, given in (("1f1b", None), ("drawn", plan)):
+        plans = {schedule: drawn_plan(pipe.plan, seed, 4, schedule) for seed, schedule in ((2, "1f1b"), (3, "zb-h1"))}
+        for schedule, given in (("as planned", None), *plans.items()):
             with self.subTest(schedule):
                 expected, made = copy.deepcopy(model), copy.deepcopy(model)
                 pipe, _ = dear.pipeline(made, sgd(made), sample=x, plan=given, micro_batches=None if given else 4)
