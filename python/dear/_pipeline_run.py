@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from . import _C
+from ._pipeline_gradients import Gradients
 from ._pipeline_parts import Pass
 from ._pipeline_stages import Stage
 from ._pipeline_wire import Wire
@@ -26,11 +27,13 @@ class Run:
         order: list[Task],
         held: list[int],
         wire: Wire,
+        gradients: Gradients,
         batches: list[dict[str, Tensor]],
         loss_of: Callable[[Any, int], Tensor],
     ) -> None:
         self._stages = {stage.number: stage for stage in stages}
-        self._order, self._held, self._wire, self._batches, self._loss_of = order, held, wire, batches, loss_of
+        self._order, self._held, self._wire, self._gradients = order, held, wire, gradients
+        self._batches, self._loss_of = batches, loss_of
         self._kept: dict[tuple[int, int], Pass] = {}  # by stage and micro-batch
         self._tasks = {
             "forward": self._forward,
@@ -44,8 +47,11 @@ class Run:
         for stage in self._stages.values():
             for micro_batch in range(min(self._window(stage), len(self._batches))):
                 self._expect_activations(stage, micro_batch)
-        for kind, number, micro_batch in self._order:
+        self._gradients.begin()
+        for index, (kind, number, micro_batch) in enumerate(self._order):
             self._tasks[kind](self._stages[number], micro_batch)
+            self._gradients.computed(index)
+        self._gradients.end()
         self._wire.finish_all()
 
     def _window(self, stage: Stage) -> int:

@@ -37,6 +37,7 @@ class Wire:
         self._here: dict[Key, Tensor] = {}  # to a stage of the same rank
         self._sent: dict[Key, tuple[Any, Tensor]] = {}
         self._awaited: dict[Key, tuple[Any, Tensor]] = {}
+        self.tags = len(stages) * self._most * 2 * micro_batches  # that messages have, from 0 on
         self.bytes_sent = 0
 
     def send(self, one: Crossing, gradient: bool, micro_batch: int, tensor: Tensor) -> None:

@@ -25,6 +25,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "pi
 from nets import Case, Drawn, alone, cross_entropy, drawn_plan, groups, ids, sgd
 from refusals import Failures as Failures
 from refusals import Refusals as Refusals
+from replicas import Replicas as Replicas
 from schedules import Schedules as Schedules
 from training import Compression as Compression
 from training import Training as Training
@@ -112,7 +113,7 @@ def run_ranks(program: Callable[[], int]) -> list[int]:
 
 def rank_of(program: Callable[[], int], rank: int) -> None:
     os.environ["RANK"] = str(rank)
-    faulthandler.dump_traceback_later(400, exit=True)
+    faulthandler.dump_traceback_later(int(os.environ.get("XT", "400")), exit=True)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
     sys.exit(program())
