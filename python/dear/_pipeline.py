@@ -67,14 +67,12 @@ class Pipeline:
             made.order,
             made.read.most_held,
             made.wire,
+            made.gradients,
             batches,
             loss_of,
         )
         try:
-            earlier = made.parameters.put_tied_gradients_aside()
             run.run()
-            with waiting(self.rank, "gradients of tied parameters"):
-                made.parameters.add_tied_gradients(earlier)
             with waiting(self.rank, "the loss"):
                 return self._told(run.loss)
         except BaseException as error:
@@ -110,7 +108,7 @@ class Pipeline:
     @property
     def bytes_sent(self) -> int:
         """By this rank to other stages, since the start."""
-        return self._made.wire.bytes_sent
+        return self._made.wire.bytes_sent + self._made.gradients.bytes_sent
 
     def _require_whole(self) -> None:
         if self._broken is not None:
@@ -180,14 +178,17 @@ class Pipeline:
         refuse_together(refusal, group)
 
     def _told(self, loss: Optional[Tensor]) -> Tensor:
-        """The loss, from the rank of the last stage."""
+        """The loss, from the ranks of the last stage."""
         made = self._made
         if made.group is None:
             assert loss is not None
             return loss
         told = torch.zeros((), dtype=torch.float64) if loss is None else loss.reshape(()).cpu().double()
-        dist.broadcast(told, group=made.group, group_src=made.stages[-1].rank)
-        return told if loss is None else loss
+        if loss is not None and made.replicas > 1:
+            dist.all_reduce(told, group=made.gradients.replicas)
+            told /= made.replicas
+        dist.broadcast(told, group=made.group, group_src=made.stages[-1].rank // made.replicas * made.replicas)
+        return told if loss is None else told.to(loss.dtype).to(loss.device)
 
 
 def pipeline(
@@ -203,6 +204,7 @@ def pipeline(
     cluster: Union[None, str, os.PathLike[str]] = None,
     compress: Optional[str] = None,
     leaves: tuple[type[nn.Module], ...] = (),
+    replicas: int = 1,
     process_group: Any = None,
     timeout: float = 1800.0,
 ) -> tuple[Pipeline, torch.optim.Optimizer]:
@@ -228,12 +230,14 @@ def pipeline(
         samples. Every batch has its shapes.
     stages: how many; a multiple of the ranks, as many as ranks by default.
     plan: a file, or its text (docs/formats.md), in place of stages, micro_batches, schedule and compress.
-    schedule: "1f1b", "gpipe" or "interleaved" (several stages a rank).
+    schedule: "1f1b", "gpipe", "interleaved" (several stages a rank) or "zb-h1" (gradients of weights apart, later).
     method: of planning: "op-fence", "equal-work", "equal-number".
     cluster: a file of devices and links, its text or the name of a preset; device i is rank i. By default all are alike.
     compress: "top-k:RATIO" or "ada-top-k:RATIO": of one in RATIO elements of floating-point tensors that cross links the
         largest travel, and likewise of their gradients, which pass the selection whole. Integers and masks travel as they are.
     leaves: classes of modules that are kept whole, each an operator: what cannot be traced.
+    replicas: so many ranks in a row have the same stages, and each a batch of its own, as in data-parallel training: gradients
+        are the mean over them, by the backend "dear". Device i of the cluster stands for the i-th of these rows.
     timeout: seconds, of every wait for another rank.
 
     Every rank makes it with the same arguments, and with the model whole. The optimiser keeps its groups and options, and
@@ -242,7 +246,7 @@ def pipeline(
     ConfigError on every rank, in one sentence, for what cannot be traced, planned or cut; MismatchError where ranks' models
     differ. TransportError and TimeoutError say which stage waited for which operator and micro-batch.
     """
-    made = Made(model, optimizer, process_group, timeout)
+    made = Made(model, optimizer, process_group, replicas, timeout)
     try:
         made.make(
             sample=sample,

@@ -13,9 +13,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils import _pytree
 
-from . import _C
+from . import _C, _distributed
 from ._moe import MoE
 from ._moe_ranks import gathered
+from ._pipeline_gradients import Gradients
 from ._pipeline_operators import operators_of, to_json
 from ._pipeline_parameters import Parameters
 from ._pipeline_stages import build, check, release, stages_of
@@ -23,21 +24,32 @@ from ._pipeline_trace import Traced, trace
 from ._pipeline_wire import Wire
 from ._process_group import new_group_like
 
-_SCHEDULES = ("1f1b", "gpipe", "interleaved")
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "OptimizedModule", "FSDPModule")
 
 
 class Made:
     """What ranks agree upon, step by step, when they make a pipeline."""
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, process_group: Any, timeout: float) -> None:
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, process_group: Any, replicas: int, timeout: float
+    ) -> None:
         self.model, self.optimizer = model, optimizer
         if not 0 < timeout < 1e9:
             raise _C.ConfigError(f"timeout={timeout}: give seconds, above 0")
         self.timeout = datetime.timedelta(seconds=timeout)
         self.group, self.rank, self.ranks = _own_group(process_group, self.timeout)
+        self.replicas = replicas
 
     def make(self, *, plan: Any, cluster: Any, sample: Any, leaves: Any, **options: Any) -> None:
+        everyone = gathered(self.replicas, self.group)
+        if any(one != self.replicas for one in everyone):
+            raise _C.MismatchError(f"rank {self.rank}: replicas are {everyone} on the ranks: give all the same number")
+        if not isinstance(self.replicas, int) or self.replicas < 1 or self.ranks % self.replicas:
+            raise _C.ConfigError(
+                f"replicas={self.replicas!r} on {self.ranks} ranks: each place of the pipeline has as many ranks, so give a "
+                "number that divides them"
+            )
+        self.places = self.ranks // self.replicas
         # Rank 0 alone reads files.
         self.cluster, plan = self._of_first_rank(
             lambda: (self._cluster(cluster), None if plan is None else _text_of(plan))
@@ -51,16 +63,27 @@ class Made:
                 )
         self.plan: str = self._of_first_rank(lambda: plan or self._plan(operators, **options))
         self._together(lambda: self._read(operators))
+        self.gradients = Gradients(
+            [stage for stage in self.stages if stage.rank == self.rank],
+            self.order,
+            self.parameters.tied(),
+            rank=self.rank,
+            group=self.group,
+            replicas=_group_of_replicas(self.group, self.rank, self.replicas, self.timeout),
+            first_tag=self.wire.tags,
+        )
         self.parameters.make_as_on_first_rank()
+        apart = any(kind == "weight gradient" for kind, _, _ in self.order)
         for stage in self.stages:
             if stage.rank == self.rank:
-                build(stage, self.traced)
+                build(stage, self.traced, apart)
         self.parameters.release(self.optimizer)
         release(self.stages, self.traced)
         self.operators.clear()
 
     def break_off(self) -> None:
         """Ends the connections, which last as long as anything refers to their process group."""
+        self.gradients.break_off()
         self.wire.break_off()
         self.group = self.parameters.group = None
 
@@ -107,15 +130,13 @@ class Made:
         return to_json(self.operators, self.model)
 
     def _plan(self, operators: str, **options: Any) -> str:
-        stages = self.ranks if options["stages"] is None else options["stages"]
-        if stages < 1 or stages % self.ranks:
-            raise _C.ConfigError(f"{stages} stages cannot be dealt to {self.ranks} ranks: give a multiple")
-        schedule = options["schedule"] or ("1f1b" if stages == self.ranks else "interleaved")
-        if schedule == "zb-h1":
+        stages = self.places if options["stages"] is None else options["stages"]
+        if stages < 1 or stages % self.places:
+            of = f" with {self.replicas} replicas" if self.replicas > 1 else ""
             raise _C.ConfigError(
-                "schedule='zb-h1' needs gradients of inputs and of weights apart, which a pipeline does not compute live: "
-                "give '1f1b'"
+                f"{stages} stages cannot be dealt to {self.ranks} ranks{of}: give a multiple of {self.places}"
             )
+        schedule = options["schedule"] or ("1f1b" if stages == self.places else "interleaved")
         rule, _, ratio = (options["compress"] or "none").partition(":")
         try:
             number = float(ratio or 100)
@@ -129,32 +150,33 @@ class Made:
             method=options["method"],
             schedule=schedule,
             micro_batches=self.micro_batches,
-            stages_of_device=stages // self.ranks,
+            stages_of_device=stages // self.places,
             rule=rule,
             ratio=number,
         )
 
     def _read(self, operators: str) -> None:
         self.read = _C.pipeline_read(self.plan, "the plan", operators, self.cluster)
-        if json.loads(self.plan)["schedule"] not in _SCHEDULES:
-            raise _C.ConfigError(f"a pipeline runs the schedules {', '.join(_SCHEDULES)}: plan one of them")
-        self.stages = stages_of(self.plan, self.read.devices, self.operators)
+        place, replica = divmod(self.rank, self.replicas)
+        ranks = [device * self.replicas + replica for device in self.read.devices]
+        self.stages = stages_of(self.plan, ranks, self.operators)
         check(self.stages, self.traced)
-        self.parameters = Parameters(self.model, self.stages, self.group)
+        self.parameters = Parameters(self.model, self.stages, self.group, self.replicas)
         self.wire = Wire(self.group, self.stages, self.micro_batches, self.device, self.timeout)
-        places = self.read.devices[: len(self.read.orders)]
-        self.order = self.read.orders[places.index(self.rank)] if self.rank in places else []
+        devices = self.read.devices[: len(self.read.orders)]
+        self.order = self.read.orders[devices.index(place)] if place in devices else []
 
     def _cluster(self, cluster: Any) -> str:
         if cluster is not None:
             text, devices = _C.pipeline_cluster(os.fspath(cluster))
-            if devices != self.ranks:
+            if devices != self.places:
+                each = "rank" if self.replicas == 1 else f"{self.replicas} ranks"
                 raise _C.ConfigError(
-                    f"the cluster has {devices} devices, and {self.ranks} ranks train: give one with a device for each rank, in "
-                    "their order"
+                    f"the cluster has {devices} devices, and {self.ranks} ranks train: give one with a device for each {each}, "
+                    "in their order"
                 )
             return text
-        ranks = range(self.ranks)
+        ranks = range(self.places)
 
         def links(value: float) -> list[list[Optional[float]]]:
             return [[None if one == other else value for other in ranks] for one in ranks]
@@ -165,12 +187,25 @@ class Made:
                 "version": 1,
                 "name": "equal ranks",
                 "devices": [
-                    {"name": f"rank {rank}", "flops_per_second": 1e12, "memory_bytes": 1 << 50} for rank in ranks
+                    {"name": self._name_of(rank), "flops_per_second": 1e12, "memory_bytes": 1 << 50} for rank in ranks
                 ],
                 "bytes_per_second": links(1e10),
                 "latency_seconds": links(0.0),
             }
         )
+
+    def _name_of(self, place: int) -> str:
+        first = place * self.replicas
+        return f"rank {first}" if self.replicas == 1 else f"ranks {first} to {first + self.replicas - 1}"
+
+
+def _group_of_replicas(group: Any, rank: int, replicas: int, timeout: datetime.timedelta) -> Any:
+    """Of the ranks of this one's place: DeAR's own, which is in shared memory within a host."""
+    if replicas == 1:
+        return None
+    first = rank // replicas * replicas
+    ranks = dist.get_process_group_ranks(group)[first : first + replicas]
+    return dist.new_group(ranks, backend=_distributed.NAME, timeout=timeout, use_local_synchronization=True)
 
 
 def _own_group(given: Any, timeout: datetime.timedelta) -> tuple[Any, int, int]:

@@ -13,29 +13,34 @@ from torch import Tensor, nn
 
 from . import _C
 from ._moe_ranks import gathered
+from ._pipeline_gradients import Tied
 from ._pipeline_stages import Stage
 
 
 class Parameters:
     """Of a model that is whole on every rank when this is made; release() keeps those of this rank's stages. All methods
-    but load() are called by all ranks together."""
+    but load() are called by all ranks together.
 
-    def __init__(self, model: nn.Module, stages: list[Stage], group: Any) -> None:
-        self._model, self.group = model, group
+    A place has `replicas` ranks in a row, which hold the same."""
+
+    def __init__(self, model: nn.Module, stages: list[Stage], group: Any, replicas: int) -> None:
+        self._model, self.group, self._replicas = model, group, replicas
         self._rank = 0 if group is None else dist.get_rank(group)
+        self._place = self._rank // replicas
+        # By parameter or buffer: places.
         self.holders: dict[Tensor, list[int]] = {}
         for stage in stages:
             for operator in stage.operators:
                 for tensor in (*operator.parameters, *operator.buffers):
-                    ranks = self.holders.setdefault(tensor, [])
-                    if stage.rank not in ranks:
-                        ranks.append(stage.rank)
+                    places = self.holders.setdefault(tensor, [])
+                    if stage.rank // replicas not in places:
+                        places.append(stage.rank // replicas)
         named = [*model.named_parameters(), *model.named_buffers()]
         for _, tensor in named:
             self.holders.setdefault(tensor, [0])  # what no operator reads
         self._names = {tensor: name for name, tensor in named}
-        self.own = {name: tensor for name, tensor in named if self._rank in self.holders[tensor]}
-        # Of the state: by key the tensor it has at the start, whose ranks and shape stay.
+        self.own = {name: tensor for name, tensor in named if self._place in self.holders[tensor]}
+        # Of the state: by key the tensor it has at the start, whose first place and shape stay.
         self._state: dict[str, tuple[int, torch.Size, torch.dtype, str]] = {}
         for key, value in model.state_dict(keep_vars=True).items():
             if not isinstance(value, Tensor) or value not in self._names:
@@ -44,10 +49,19 @@ class Parameters:
                     "out of a model that is trained in a pipeline"
                 )
             self._state[key] = (min(self.holders[value]), value.shape, value.dtype, self._names[value])
-        self._tied = [
-            (tensor, sorted(ranks))
-            for tensor, ranks in self.holders.items()
-            if len(ranks) > 1 and isinstance(tensor, nn.Parameter) and tensor.requires_grad
+
+    def tied(self) -> list[Tied]:
+        """Those that this rank and others hold."""
+        replica = self._rank % self._replicas
+        several = [
+            (tensor, sorted(places))
+            for tensor, places in self.holders.items()
+            if isinstance(tensor, nn.Parameter) and tensor.requires_grad and len(places) > 1
+        ]
+        return [
+            Tied(number, self._names[tensor], tensor, [place * self._replicas + replica for place in places])
+            for number, (tensor, places) in enumerate(several)
+            if self._place in places
         ]
 
     # ---- at the start
@@ -62,7 +76,7 @@ class Parameters:
         by_name = {name: tensor for tensor, name in self._names.items()}
         for rank, theirs in enumerate(everyone):
             for name, tensor in by_name.items():
-                if rank in self.holders[tensor] and theirs[name] != everyone[0][name]:
+                if rank // self._replicas in self.holders[tensor] and theirs[name] != everyone[0][name]:
                     self._hand_over(tensor, rank)
 
     def _hand_over(self, tensor: Tensor, rank: int) -> None:
@@ -90,40 +104,13 @@ class Parameters:
             for name, buffer in module._buffers.items():
                 if buffer is not None and buffer not in own:
                     module._buffers[name] = torch.empty_like(buffer, device="meta")
-        self._tied = [(tensor, ranks) for tensor, ranks in self._tied if self._rank in ranks]
-        self.holders = {tensor: ranks for tensor, ranks in self.holders.items() if tensor in own}
+        self.holders = {tensor: places for tensor, places in self.holders.items() if tensor in own}
         self._names = {tensor: name for tensor, name in self._names.items() if tensor in own}
-
-    # ---- in a step
-
-    def put_tied_gradients_aside(self) -> list[Any]:
-        """Gradients of earlier steps, which are whole already."""
-        earlier = [tensor.grad for tensor, _ in self._tied]
-        for tensor, _ in self._tied:
-            tensor.grad = None
-        return earlier
-
-    def add_tied_gradients(self, earlier: list[Any]) -> None:
-        """Adds up those of all stages that read a parameter, on all of them: in the order of ranks, on the first of them."""
-        for (tensor, (first, *others)), before in zip(self._tied, earlier):
-            gradient = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
-            summed = gradient.detach().cpu().contiguous()
-            if self._rank == first:
-                for rank in others:
-                    room = torch.empty_like(summed)
-                    dist.recv(room, group=self.group, group_src=rank)
-                    summed += room
-                for work in [dist.isend(summed, group=self.group, group_dst=rank) for rank in others]:
-                    work.wait()
-            else:
-                dist.send(summed, group=self.group, group_dst=first)
-                dist.recv(summed, group=self.group, group_src=first)
-            tensor.grad = summed.to(tensor.device) if before is None else before + summed.to(tensor.device)
 
     def clip(self, max_norm: float, norm_type: float) -> Tensor:
         """As torch.nn.utils.clip_grad_norm_(), of the gradients of all stages, each tied one once."""
         own = [tensor for tensor in self.own.values() if tensor.grad is not None]
-        counted = [tensor.grad for tensor in own if min(self.holders[tensor]) == self._rank]
+        counted = [tensor.grad for tensor in own if min(self.holders[tensor]) * self._replicas == self._rank]
         norms = [float(torch.linalg.vector_norm(one.double(), norm_type)) for one in counted]  # type: ignore[union-attr]
         if math.isinf(norm_type):
             total = torch.tensor(max(norms, default=0.0), dtype=torch.float64)
@@ -145,8 +132,9 @@ class Parameters:
         """Whole, on every rank, under the model's own names."""
         state: dict[str, Tensor] = {}
         sent: dict[str, Tensor] = {}
-        for key, (rank, shape, dtype, name) in self._state.items():
+        for key, (place, shape, dtype, name) in self._state.items():
             if name not in sent:
+                rank = place * self._replicas
                 mine = self.own[name].detach() if rank == self._rank else None
                 value = torch.empty(shape, dtype=dtype) if mine is None else mine.cpu().clone()
                 if self.group is not None:

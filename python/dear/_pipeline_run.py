@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from . import _C
+from ._pipeline_gradients import Gradients
+from ._pipeline_parts import Pass
 from ._pipeline_stages import Stage
 from ._pipeline_wire import Wire
 
@@ -25,21 +27,31 @@ class Run:
         order: list[Task],
         held: list[int],
         wire: Wire,
+        gradients: Gradients,
         batches: list[dict[str, Tensor]],
         loss_of: Callable[[Any, int], Tensor],
     ) -> None:
         self._stages = {stage.number: stage for stage in stages}
-        self._order, self._held, self._wire, self._batches, self._loss_of = order, held, wire, batches, loss_of
-        # By stage and micro-batch: what arrived, what was made, and the loss.
-        self._kept: dict[tuple[int, int], tuple[dict[str, Tensor], dict[str, Tensor], Optional[Tensor]]] = {}
+        self._order, self._held, self._wire, self._gradients = order, held, wire, gradients
+        self._batches, self._loss_of = batches, loss_of
+        self._kept: dict[tuple[int, int], Pass] = {}  # by stage and micro-batch
+        self._tasks = {
+            "forward": self._forward,
+            "backward": self._backward,
+            "input gradient": self._input_gradient,
+            "weight gradient": self._weight_gradient,
+        }
         self.loss: Optional[Tensor] = None
 
     def run(self) -> None:
         for stage in self._stages.values():
             for micro_batch in range(min(self._window(stage), len(self._batches))):
                 self._expect_activations(stage, micro_batch)
-        for kind, number, micro_batch in self._order:
-            (self._forward if kind == "forward" else self._backward)(self._stages[number], micro_batch)
+        self._gradients.begin()
+        for index, (kind, number, micro_batch) in enumerate(self._order):
+            self._tasks[kind](self._stages[number], micro_batch)
+            self._gradients.computed(index)
+        self._gradients.end()
         self._wire.finish_all()
 
     def _window(self, stage: Stage) -> int:
@@ -50,18 +62,16 @@ class Run:
             self._wire.expect(one, False, micro_batch)
 
     def _forward(self, stage: Stage, micro_batch: int) -> None:
-        arrived: dict[str, Tensor] = {}
+        values = {name: self._batches[micro_batch][name] for name in stage.inputs}
         for one in stage.arrives:
             tensor = self._wire.take(one, False, micro_batch).detach()
-            arrived[one.name] = tensor.requires_grad_() if one.has_gradient else tensor
+            values[one.name] = tensor.requires_grad_() if one.has_gradient else tensor
         for one in stage.arrives:  # gradients that were read before this could be sent
             self._wire.finish(one, True, micro_batch - self._window(stage))
-        batch = self._batches[micro_batch]
-        assert stage.module is not None
-        made, output = stage.module(*(batch[name] for name in stage.inputs), *(arrived[name] for name in stage.reads))
-        given = dict(zip(stage.makes, made))
+        kept = self._kept[stage.number, micro_batch] = Pass(stage.parts)
+        loss = kept.forward(values, lambda output: self._loss_of(output, micro_batch))
         for one in stage.leaves:
-            tensor = given[one.name] if one.name in given else arrived[one.name]
+            tensor = values[one.name]
             if not one.meets(tensor):
                 raise _C.MismatchError(
                     f"{stage.what} gives {_shape(tensor)} for operator '{one.operator}' of micro-batch {micro_batch}, where the "
@@ -70,38 +80,32 @@ class Run:
             self._wire.send(one, False, micro_batch, tensor.detach())
             if one.has_gradient:
                 self._wire.expect(one, True, micro_batch)
-        loss = None
-        if output is not None:
-            loss = self._loss_of(output, micro_batch)
+        if loss is not None:
             self.loss = loss.detach() if self.loss is None else self.loss + loss.detach()
-        self._kept[stage.number, micro_batch] = arrived, given, loss
 
     def _backward(self, stage: Stage, micro_batch: int) -> None:
-        arrived, given, loss = self._kept.pop((stage.number, micro_batch))
-        tensors, gradients = ([], []) if loss is None else ([loss], [None])
-        passed: dict[str, Tensor] = {}
+        self._input_gradient(stage, micro_batch)
+        self._weight_gradient(stage, micro_batch)
+
+    def _input_gradient(self, stage: Stage, micro_batch: int) -> None:
+        gradients = {}
         for one in stage.leaves:
             if one.has_gradient:
-                gradient = self._wire.take(one, True, micro_batch)
-                if one.name in given:
-                    tensors.append(given[one.name])
-                    gradients.append(gradient)
-                else:
-                    passed[one.name] = gradient
+                gradients[one.name] = self._wire.take(one, True, micro_batch)
             self._wire.finish(one, False, micro_batch)
-        if tensors:
-            torch.autograd.backward(tensors, gradients)
+        self._kept[stage.number, micro_batch].input_gradients(gradients)
         for one in stage.arrives:
             if one.has_gradient:
-                leaf, behind = arrived[one.name].grad, passed.get(one.name)
-                if leaf is None:
-                    leaf = torch.zeros_like(arrived[one.name]) if behind is None else behind
-                elif behind is not None:
-                    leaf = leaf + behind
-                self._wire.send(one, True, micro_batch, leaf)
+                found = gradients.get(one.name)
+                if found is None:
+                    found = torch.zeros(one.shape, dtype=one.dtype, device=self._wire.device)
+                self._wire.send(one, True, micro_batch, found)
         following = micro_batch + self._window(stage)
         if following < len(self._batches):
             self._expect_activations(stage, following)
+
+    def _weight_gradient(self, stage: Stage, micro_batch: int) -> None:
+        self._kept.pop((stage.number, micro_batch)).weight_gradients()
 
 
 def _shape(tensor: Tensor) -> str:

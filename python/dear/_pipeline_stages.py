@@ -7,10 +7,11 @@ import json
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 
 from . import _C
 from ._pipeline_operators import Operator, needs_gradient
+from ._pipeline_parts import Part, parts_of
 from ._pipeline_trace import Traced
 
 
@@ -41,12 +42,11 @@ class Stage:
     names: list[str]  # of these operators
     arrives: list[Crossing]  # over the cut in front
     leaves: list[Crossing]  # over the cut behind
-    # What `module` takes, as inputs of the model and then as names of what arrives, and names of what it gives, behind
-    # which the last stage gives the model's output.
+    # Names of nodes: inputs of the model and what arrives, of what it computes with, and what leaves of what it makes.
     inputs: list[str]
     reads: list[str]
     makes: list[str]
-    module: nn.Module | None = None  # of a stage of this rank
+    parts: list[Part] = dataclasses.field(default_factory=list)  # of a stage of this rank
 
     @property
     def what(self) -> str:
@@ -105,26 +105,9 @@ def _crossing(node: fx.Node, operator: Operator, cut: int, index: int, ratios: d
     )
 
 
-def build(stage: Stage, traced: Traced) -> None:
-    """Makes the module of a stage of this rank, of the model's own modules and parameters."""
-    graph = fx.Graph()
-    nodes = {node.name: node for node in traced.nodes}
-    copies = {nodes[name]: graph.placeholder(name) for name in (*stage.inputs, *stage.reads)}
-
-    def copied(node: fx.Node) -> fx.Node:
-        if node not in copies:  # an attribute of the model
-            copies[node] = graph.get_attr(node.target)
-        return copies[node]
-
-    output: Any = None
-    for node in (node for operator in stage.operators for node in operator.nodes):
-        if node.op == "output":
-            output = fx.map_arg(node.args[0], copied)
-        else:
-            copies[node] = graph.node_copy(node, copied)
-            copies[node].meta.clear()  # which refers to the whole model
-    graph.output((tuple(copies[nodes[name]] for name in stage.makes), output))
-    stage.module = fx.GraphModule(traced.model, graph, class_name=f"Stage{stage.number}")
+def build(stage: Stage, traced: Traced, apart: bool) -> None:
+    """Makes the parts of a stage of this rank."""
+    stage.parts = parts_of(stage.operators, [*stage.inputs, *stage.reads], stage.makes, traced, apart)
 
 
 def release(stages: list[Stage], traced: Traced) -> None:

@@ -30,13 +30,14 @@ class Wire:
         device: torch.device,
         timeout: datetime.timedelta,
     ) -> None:
-        self._group, self._stages, self._micro_batches, self._device = group, stages, micro_batches, device
+        self._group, self._stages, self._micro_batches, self.device = group, stages, micro_batches, device
         self.timeout = timeout
         self._rank = 0 if group is None else dist.get_rank(group)
         self._most = max((len(stage.leaves) for stage in stages), default=0) + 1
         self._here: dict[Key, Tensor] = {}  # to a stage of the same rank
         self._sent: dict[Key, tuple[Any, Tensor]] = {}
         self._awaited: dict[Key, tuple[Any, Tensor]] = {}
+        self.tags = len(stages) * self._most * 2 * micro_batches  # that messages have, from 0 on
         self.bytes_sent = 0
 
     def send(self, one: Crossing, gradient: bool, micro_batch: int, tensor: Tensor) -> None:
@@ -80,8 +81,8 @@ class Wire:
         room = self._awaited[key][1]
         self._wait(self._awaited.pop(key)[0], one, gradient, micro_batch, sends=False)
         if (one.gradient_ratio if gradient else one.activation_ratio) > 1:
-            return decompressed(room, one).to(self._device)
-        return room.to(self._device)
+            return decompressed(room, one).to(self.device)
+        return room.to(self.device)
 
     def finish(self, one: Crossing, gradient: bool, micro_batch: int) -> None:
         """Waits until a message, if one was sent, no longer needs its tensor."""

@@ -107,12 +107,12 @@ def drawn_plan(plan: str, seed: int, ranks: int, schedule: str) -> str:
     document = json.loads(plan)
     names = [name for stage in document["stages"] for name in stage["operators"]]
     cuts = [0, *sorted(draw.sample(range(1, len(names)), ranks - 1)), len(names)]
-    devices = draw.sample(range(ranks), ranks)
+    devices = draw.sample(sorted(stage["device"] for stage in document["stages"]), ranks)
     depth = document["micro_batches"]
     document["stages"] = []
     for number in range(ranks):
-        stage: dict[str, Any] = {"device": f"rank {devices[number]}"}
-        if schedule == "1f1b":
+        stage: dict[str, Any] = {"device": devices[number]}
+        if schedule in ("1f1b", "zb-h1"):
             depth = stage["warm_up"] = draw.randint(1, depth)
         stage["operators"] = names[cuts[number] : cuts[number + 1]]
         document["stages"].append(stage)

@@ -120,7 +120,7 @@ class Refusals(Case):
             ("batch of 8 cannot be cut into -1", {"micro_batches": -1}),
             ("3 stages cannot be dealt to 4 ranks", {"stages": 3}),
             ("'2f2b'", {"schedule": "2f2b"}),
-            ("zb-h1", {"schedule": "zb-h1"}),
+            ("zb-h1 has one stage", {"schedule": "zb-h1", "stages": 8}),
             ("'half'", {"method": "half"}),
             ("'sometimes'", {"compress": "sometimes:2"}),
             ("compress='top-k:x'", {"compress": "top-k:x"}),
@@ -152,7 +152,7 @@ class Refusals(Case):
             ("batch of 8 cannot be cut into 3", changed(micro_batches=3)),
             ("no device 'moon'", changed(stages=[{**plan["stages"][0], "device": "moon"}, *plan["stages"][1:]])),
             ("operator 'layers.1' is in no stage|'layers.1' comes next", changed(stages=plan["stages"][:1])),
-            ("runs the schedules", {"plan": json.dumps({**plan, "schedule": "zb-h1"})}),
+            ("schedule", {"plan": json.dumps({**plan, "schedule": "zb-v"})}),
             ("cannot be read", {"plan": "nowhere.json"}),
             ("cannot be read", {"plan": "{"}),
         ):

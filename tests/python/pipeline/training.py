@@ -8,6 +8,7 @@ import json
 import weakref
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import torch
 from nets import DOUBLE, Case, Drawn, alone, cross_entropy, drawn_plan, groups, ids, sgd
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import dear
-from dear import _pipeline_wire
+from dear import _pipeline_gradients, _pipeline_wire
 
 
 class Several(nn.Module):
@@ -29,6 +30,7 @@ class Several(nn.Module):
         self.norm = nn.BatchNorm1d(5, dtype=DOUBLE)
         self.frozen = nn.Linear(6, 6, dtype=DOUBLE).requires_grad_(False)
         self.last = nn.Linear(6, 3, dtype=DOUBLE)
+        self.bare = nn.Parameter(torch.ones(3, dtype=DOUBLE))  # which depends on no input
         self.register_buffer("triangle", torch.ones(6, 6, dtype=DOUBLE).tril(), persistent=False)
 
     def forward(self, x: Tensor, mask: Tensor, scale: float = 2.0) -> dict[str, Any]:
@@ -36,12 +38,12 @@ class Several(nn.Module):
         out, (state, _) = self.recurrent(early)
         out = self.frozen(self.norm(out)) @ self.triangle[: x.shape[-1] + 2]
         late = self.last(out.masked_fill(mask[..., None], 0) * scale)
-        return {"early": early, "both": (late, state.squeeze(0)), "inputs": mask}
+        return {"early": early, "both": (late, state.squeeze(0)), "inputs": mask, "bare": torch.tanh(self.bare)}
 
 
 def of_several(output: dict[str, Any], target: Tensor) -> Tensor:
     late, state = output["both"]
-    return (late.mean((1, 2)) - target).square().mean() + output["early"].mean() + state.mean()
+    return (late.mean((1, 2)) - target).square().mean() + output["early"].mean() + state.mean() + output["bare"].sum()
 
 
 def several_batch(seed: int) -> tuple[dict[str, Tensor], Tensor]:
@@ -89,6 +91,64 @@ class Training(Case):
             model.last.weight = model.first.weight
             self.assertSameState(*self.trained(model, make, schedule=("gpipe", "1f1b")[seed % 2]))
 
+    def test_rows_of_tied_gradients(self) -> None:
+        """What is zero does not travel, and what is added up is what was there."""
+        generator = torch.Generator().manual_seed(1)
+        for shape, used, size in (
+            ((20, 3), [4, 11], 8 + 2 * (8 + 24)),
+            ((20, 3), range(20), 8 + 20 * 24),
+            ((20, 3), [], 8),
+            ((6,), [1], 8 + 8 + 8),
+            ((6,), [1, 3, 5], 8 + 6 * 8),
+            ((), [0], 8 + 8),
+            ((9, 2, 2), [8], 8 + 8 + 32),
+        ):
+            with self.subTest(shape=shape, used=used):
+                gradient = torch.zeros(shape, dtype=DOUBLE)
+                rows = gradient.view(shape[0] if shape else 1, -1)
+                for row in used:
+                    rows[row] = torch.randn(rows.shape[1], dtype=DOUBLE, generator=generator)
+                message = _pipeline_gradients.encoded(gradient)
+                self.assertEqual(message.nbytes, size)
+                there = torch.randn(shape, dtype=DOUBLE, generator=generator)
+                expected = there + gradient
+                longer = torch.cat([message, torch.full((40,), 7, dtype=torch.uint8)])
+                _pipeline_gradients.add_encoded(there, longer)
+                self.assertTrue(torch.equal(there, expected))
+        bad = torch.zeros(20, 3)
+        bad[3, 1] = float("nan")
+        self.assertEqual(_pipeline_gradients.encoded(bad).nbytes, 8 + 8 + 12)
+
+    def test_tied_gradients_leave_as_soon_as_they_are_whole(self) -> None:
+        """That of the head while stages in front compute; and of the embedding the rows of a batch alone."""
+        torch.manual_seed(3)
+        head = nn.Linear(4, 500, bias=False)
+        model = nn.Sequential(nn.Embedding(500, 4), nn.Linear(4, 4), nn.Linear(4, 4), head)
+        model[0].weight = head.weight
+        made = copy.deepcopy(model)
+        x = torch.tensor([[1, 2], [2, 1], [1, 7], [7, 1]])
+        pipe, _ = dear.pipeline(made, sgd(made), sample=x, micro_batches=4, process_group=groups.pair)
+        first_tag, events, send = pipe._made.wire.tags, [], torch.distributed.isend
+
+        def sent(message: Tensor, **where: Any) -> Any:
+            events.append(("tied", message.nbytes) if where["tag"] >= first_tag else ("message", 0))
+            return send(message, **where)
+
+        def end(gradients: Any) -> None:
+            events.append(("end", 0))
+            finished(gradients)
+
+        finished = _pipeline_gradients.Gradients.end
+        with (
+            mock.patch.object(_pipeline_wire.dist, "isend", sent),
+            mock.patch.object(_pipeline_gradients.Gradients, "end", end),
+        ):
+            pipe.step(x, x, loss=cross_entropy)
+        bytes_of_tied = 8 + 500 * 16 if len(pipe.stages) - 1 in pipe.stages_here else 8 + 3 * (8 + 16)
+        self.assertEqual(events[-2:], [("tied", bytes_of_tied), ("end", 0)])
+        alone(model, x, x, cross_entropy, 4)
+        self.assertAsAlone(pipe, model, 1e-6)
+
     def test_clipping_counts_each_tied_gradient_once(self) -> None:
         model = Drawn(7)
         model.last.weight = model.first.weight
@@ -109,8 +169,8 @@ class Training(Case):
         before = set(vars(made))
         pipe, _ = dear.pipeline(made, sgd(made), sample=x, micro_batches=4)
         self.assertEqual(set(vars(made)), before)
-        plan = drawn_plan(pipe.plan, 2, 4, "1f1b")
-        for schedule, given in (("1f1b", None), ("drawn", plan)):
+        plans = {schedule: drawn_plan(pipe.plan, seed, 4, schedule) for seed, schedule in ((2, "1f1b"), (3, "zb-h1"))}
+        for schedule, given in (("as planned", None), *plans.items()):
             with self.subTest(schedule):
                 expected, made = copy.deepcopy(model), copy.deepcopy(model)
                 pipe, _ = dear.pipeline(made, sgd(made), sample=x, plan=given, micro_batches=None if given else 4)
