@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 
 from . import _C
+from ._distributed import NAME, network_under
 from ._moe import MoE
 from ._moe_ranks import gathered
 from ._pipeline_operators import operators_of, to_json
@@ -183,7 +184,9 @@ def _own_group(given: Any, timeout: datetime.timedelta) -> tuple[Any, int, int]:
     if len(ranks) == 1:
         return None, 0, 1
     some = len(ranks) != dist.get_world_size()
-    group = dist.new_group(ranks, backend="gloo", timeout=timeout, use_local_synchronization=some)
+    network = network_under(base)
+    backend = "gloo" if network is None else f"cpu:{NAME}"
+    group = dist.new_group(ranks, backend=backend, pg_options=network, timeout=timeout, use_local_synchronization=some)
     return group, dist.get_rank(group), len(ranks)
 
 
