@@ -25,9 +25,16 @@ class Pipeline:
         self._broken: Optional[str] = None
         self.rank = made.rank
         self.world_size = made.ranks
-        # The plan, as a file has it (docs/formats.md), and what the planner expects of a step.
+        # The plan, as a file has it (docs/formats.md), and what the planner expects of a step, and of this rank's memory.
         self.plan = made.plan
         self.estimated_seconds: float = made.read.estimated_seconds
+        self.estimated_peak_bytes: float = dict(zip(made.read.devices, made.read.peak_bytes)).get(made.rank, 0.0)
+        held = made.read.most_held
+        for stage in (stage for stage in made.stages if stage.rank == made.rank):  # and rooms for messages
+            ahead = held[stage.number - 1] - held[stage.number] if stage.number else 0
+            self.estimated_peak_bytes += max(0, ahead) * sum(one.nbytes for one in stage.arrives)
+            rooms = [one.nbytes * min(1, 2 / one.gradient_ratio) for one in stage.leaves if one.has_gradient]
+            self.estimated_peak_bytes += held[stage.number] * sum(rooms)
         # Names of the operators of each stage, in order.
         self.stages = [stage.names for stage in made.stages]
         self.stages_here = [stage.number for stage in made.stages if stage.rank == made.rank]
@@ -60,8 +67,13 @@ class Pipeline:
                     "the loss of a pipeline is a tensor of one element that depends on the model's output; that of "
                     f"micro-batch {micro_batch} is {value!r}"
                 )
+            parts.append(value.detach() / made.micro_batches)
+            if len(parts) == made.micro_batches:
+                with waiting(self.rank, "the loss to be taken by others"):
+                    made.wire.tell_loss(sum(parts[1:], parts[0]))
             return value / made.micro_batches
 
+        parts: list[Tensor] = []
         run = Run(
             [stage for stage in made.stages if stage.rank == self.rank],
             made.order,
@@ -71,12 +83,14 @@ class Pipeline:
             loss_of,
         )
         try:
+            with waiting(self.rank, "the other ranks to begin the step"):
+                made.wire.expect_loss()
             earlier = made.parameters.put_tied_gradients_aside()
             run.run()
             with waiting(self.rank, "gradients of tied parameters"):
                 made.parameters.add_tied_gradients(earlier)
             with waiting(self.rank, "the loss"):
-                return self._told(run.loss)
+                return made.wire.take_loss(run.loss)
         except BaseException as error:
             self._broken = " ".join(str(error).split()) or type(error).__name__
             made.break_off()
@@ -170,24 +184,10 @@ class Pipeline:
         return batches, targets
 
     def _agree(self, refusal: Optional[str]) -> None:
-        group = self._made.group
-        if group is not None:
-            fine = torch.tensor(int(refusal is None))
-            with waiting(self.rank, "the other ranks to begin the step"):
-                dist.all_reduce(fine, op=dist.ReduceOp.MIN, group=group)
-            if fine:
+        with waiting(self.rank, "the other ranks to begin the step"):
+            if self._made.wire.agree(refusal is None):
                 return
-        refuse_together(refusal, group)
-
-    def _told(self, loss: Optional[Tensor]) -> Tensor:
-        """The loss, from the rank of the last stage."""
-        made = self._made
-        if made.group is None:
-            assert loss is not None
-            return loss
-        told = torch.zeros((), dtype=torch.float64) if loss is None else loss.reshape(()).cpu().double()
-        dist.broadcast(told, group=made.group, group_src=made.stages[-1].rank)
-        return told if loss is None else loss
+        refuse_together(refusal, self._made.group)
 
 
 def pipeline(

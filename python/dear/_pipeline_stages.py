@@ -29,6 +29,10 @@ class Crossing:
     activation_ratio: float = 1
     gradient_ratio: float = 1
 
+    @property
+    def nbytes(self) -> int:
+        return torch.Size(self.shape).numel() * self.dtype.itemsize
+
     def meets(self, tensor: Tensor) -> bool:
         return tuple(tensor.shape) == self.shape and tensor.dtype == self.dtype
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Optional
 
 import torch
 import torch.distributed as dist
@@ -34,6 +34,8 @@ class Wire:
         self.timeout = timeout
         self._rank = 0 if group is None else dist.get_rank(group)
         self._most = max((len(stage.leaves) for stage in stages), default=0) + 1
+        self._tags = len(stages) * self._most * 2 * micro_batches  # of messages of stages; others are above
+        self._losses: list[tuple[Any, Tensor]] = []
         self._here: dict[Key, Tensor] = {}  # to a stage of the same rank
         self._sent: dict[Key, tuple[Any, Tensor]] = {}
         self._awaited: dict[Key, tuple[Any, Tensor]] = {}
@@ -93,13 +95,53 @@ class Wire:
         for cut, index, gradient, micro_batch in list(self._sent):
             self.finish(self._stages[cut].leaves[index], gradient, micro_batch)
 
+    def agree(self, fine: bool) -> bool:
+        """Whether all ranks are fine. Each tells each, which takes one latency; a reduction takes several."""
+        mine, works, rooms = torch.tensor(int(fine)), [], []
+        for rank in range(0 if self._group is None else dist.get_world_size(self._group)):
+            if rank != self._rank:
+                rooms.append(torch.empty_like(mine))
+                works.append(dist.irecv(rooms[-1], group=self._group, group_src=rank, tag=self._tags))
+                works.append(dist.isend(mine, group=self._group, group_dst=rank, tag=self._tags))
+        self._finish_each(works)
+        return fine and all(bool(room) for room in rooms)
+
+    def tell_loss(self, loss: Tensor) -> None:
+        """To all other ranks, from that of the last stage, which has it before the backwards of others are done."""
+        told = loss.reshape(()).cpu().double()
+        for rank in range(0 if self._group is None else dist.get_world_size(self._group)):
+            if rank != self._rank:
+                self._losses.append((dist.isend(told, group=self._group, group_dst=rank, tag=self._tags + 1), told))
+
+    def expect_loss(self) -> None:
+        last = self._stages[-1].rank
+        if last != self._rank:
+            room = torch.empty((), dtype=torch.float64)
+            self._losses.append((dist.irecv(room, group=self._group, group_src=last, tag=self._tags + 1), room))
+
+    def take_loss(self, mine: Optional[Tensor]) -> Tensor:
+        """Waits until it is told; returns that of this rank, if it has the last stage."""
+        told = [loss for _, loss in self._losses]
+        works = [work for work, _ in self._losses]
+        self._losses.clear()
+        self._finish_each(works)
+        return told[0] if mine is None else mine
+
     def break_off(self) -> None:
         """Ends the connections, so that those who wait for this rank do not wait for their deadline."""
         self._sent.clear()
         self._awaited.clear()
+        self._losses.clear()
         if self._group is not None:
             dist.destroy_process_group(self._group)
             self._group = None
+
+    def _finish_each(self, works: list[Any]) -> None:
+        try:
+            while works:
+                works.pop().wait(self.timeout)
+        finally:
+            works.clear()  # which an error would keep, and the connections with them
 
     def _wait(self, work: Any, one: Crossing, gradient: bool, micro_batch: int, *, sends: bool) -> None:
         try:
