@@ -6,8 +6,8 @@ A GPT whose blocks lie on all ranks. Rank r is at site r % SITES: links inside a
 --latency ms. They are modelled, one for each ordered pair of ranks, for all sides; with --wires messages go over Gloo as they are,
 between hosts whose links are such, or as --cluster says. Devices are as fast as this program measures.
 
-Sides: plans of dear.pipeline() by OP-Fence, cut into equal numbers of operators and into equal work, each dense; OP-Fence with uniform
-top-k and with AdaTopK; and torch.distributed.pipelining (Schedule1F1B) with the stages of equal number. Losses of all dense sides in all
+Sides: plans of dear.pipeline() by OP-Fence (compressed by AdaTopK, by uniform top-k, and dense), cut into equal work and into equal
+numbers of operators; and torch.distributed.pipelining (Schedule1F1B) with the stages of equal number. Losses of all dense sides in all
 steps and gradients of the first have to be those of one process, or nothing is printed. Then it prints what a step takes, what the plan
 says that it takes, and memory likewise. --learn compares losses after so many steps on the licences of a Debian system instead.
 """
@@ -33,6 +33,7 @@ import dear
 
 EXAMPLE = pathlib.Path(__file__).parents[1] / "examples" / "python" / "pipeline.py"
 SAME = 1e-5  # relative, in fp32
+SIDES = ["ada-top-k", "top-k", "op-fence", "equal-work", "equal-number", "pytorch"]
 
 
 def example() -> Any:
@@ -119,17 +120,16 @@ class Bench:
         return torch.optim.SGD(parameters, lr=self.options.lr, momentum=0.9)
 
     def speed(self) -> float:
-        """Operations a second that a rank attains in the model, one rank after the other; the slowest counts."""
+        """Operations a second that a rank attains in the model while all of them compute; the slowest counts."""
         model, part = self.model(), self.x[: len(self.x) // self.options.micro_batches]
         with dear._pipeline_trace._Work() as work:
             self.example.cross_entropy(model(part), self.y[: len(part)])
         times = []
-        for turn in range(self.ranks):
-            dist.barrier()
-            for _ in range(10 if turn == self.rank else 0):
-                begin = time.perf_counter()
-                self.example.cross_entropy(model(part), self.y[: len(part)]).backward()
-                times.append(time.perf_counter() - begin)
+        dist.barrier()
+        for _ in range(20):
+            begin = time.perf_counter()
+            self.example.cross_entropy(model(part), self.y[: len(part)]).backward()
+            times.append(time.perf_counter() - begin)
         slowest = torch.tensor(statistics.median(times), dtype=torch.float64)
         dist.all_reduce(slowest, dist.ReduceOp.MAX)
         return 3 * work.operations / float(slowest)  # backward: as much for inputs, and for parameters
@@ -221,16 +221,17 @@ class Bench:
     def compare(self) -> None:
         options = self.options
         ratio = f":{options.ratio:g}"
-        compared: dict[str, tuple[str, str | None]] = {
-            "OP-Fence, AdaTopK": ("op-fence", "ada-top-k" + ratio),
-            "OP-Fence, top-k": ("op-fence", "top-k" + ratio),
-            "OP-Fence": ("op-fence", None),
-            "equal work": ("equal-work", None),
-            "equal number": ("equal-number", None),
+        plans: dict[str, tuple[str, str | None]] = {
+            "ada-top-k": ("op-fence", "ada-top-k" + ratio),
+            "top-k": ("op-fence", "top-k" + ratio),
+            "op-fence": ("op-fence", None),
+            "equal-work": ("equal-work", None),
+            "equal-number": ("equal-number", None),
         }
-        sides = {name: self.dear_side(*how) for name, how in compared.items()}
-        sides["PyTorch, 1F1B"] = self.torch_side()
-        dense = [name for name in sides if compared.get(name, ("", None))[1] is None]
+        sides = {name: self.dear_side(*plan) for name, plan in plans.items() if name in options.sides}
+        if "pytorch" in options.sides:
+            sides["pytorch"] = self.torch_side()
+        dense = [name for name in sides if plans.get(name, ("", None))[1] is None]
         losses_alone, gradients = self.alone(options.turns + 1)
         seconds: dict[str, list[float]] = {name: [] for name in sides}
         losses: dict[str, list[Tensor]] = {name: [] for name in sides}
@@ -252,11 +253,11 @@ class Bench:
         for name in dense:
             of_side = torch.stack([one.detach().double() for one in losses[name]])
             apart = float((of_side - torch.tensor(losses_alone)).abs().max() / losses_alone[0])
-            if not apart <= SAME and (last or name != "PyTorch, 1F1B"):
+            if not apart <= SAME and (last or name != "pytorch"):
                 sys.exit(
                     f"pipeline.py: rank {self.rank}: losses of {name} are apart from those of one process by {apart:.1e}"
                 )
-        peaks = {name: self.peak(*sides[name]) for name in ("OP-Fence", "OP-Fence, AdaTopK")}
+        peaks = {name: self.peak(*sides[name]) for name in sides if name != "pytorch"}
         dist.barrier()
         if self.rank == 0:
             self.tell(sides, seconds, peaks)
@@ -274,14 +275,15 @@ class Bench:
 
     def tell(self, sides: dict[str, Any], seconds: dict[str, list[float]], peaks: dict[str, Any]) -> None:
         medians = {name: statistics.median(times) for name, times in seconds.items()}
+        rivals = [name for name in ("equal-number", "pytorch") if name in sides]
         print(
-            f"{'':18} {'a step':>8} {'least':>8} {'most':>8}  times as fast as equal number, PyTorch; predicted, of it"
+            f"{'':12} {'a step':>9} {'least':>9} {'most':>9}  times as fast as {', '.join(rivals)}; predicted, of a step"
         )
         for name, (_, pipe) in sides.items():
             took = medians[name]
-            line = f"{name:18} {took:6.3f} s {min(seconds[name]):6.3f} s {max(seconds[name]):6.3f} s  "
-            line += f"{medians['equal number'] / took:6.2f} {medians['PyTorch, 1F1B'] / took:6.2f}"
-            if name != "PyTorch, 1F1B":
+            line = f"{name:12} {took:7.3f} s {min(seconds[name]):7.3f} s {max(seconds[name]):7.3f} s "
+            line += "".join(f" {medians[rival] / took:6.2f}" for rival in rivals)
+            if name != "pytorch":
                 line += f";  {pipe.estimated_seconds:6.3f} s, {pipe.estimated_seconds / took:.2f}"
             print(line)
         for name, of_ranks in peaks.items():
@@ -353,6 +355,7 @@ def main() -> None:
     )
     for name, number, unit in (*rates, ("ratio", 100.0, "of compression")):
         parser.add_argument(f"--{name}", type=float, default=number, help=f"{unit} (default: %(default)s)")
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES, help="default: all")
     parser.add_argument("--cluster", help="a file of links, in place of --sites, --inside, --between and --latency")
     parser.add_argument("--wires", action="store_true", help="no link is modelled")
     parser.add_argument("--learn", type=int, default=0, metavar="STEPS", help="compare losses after so many steps")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Optional, Union
@@ -27,14 +28,18 @@ class Pipeline:
         self.world_size = made.ranks
         # The plan, as a file has it (docs/formats.md), and what the planner expects of a step, and of this rank's memory.
         self.plan = made.plan
-        self.estimated_seconds: float = made.read.estimated_seconds
+        # The ranks agree once before they begin.
+        latency = max(0.0, *(other or 0.0 for row in json.loads(made.cluster)["latency_seconds"] for other in row))
+        self.estimated_seconds: float = made.read.estimated_seconds + latency
         self.estimated_peak_bytes: float = dict(zip(made.read.devices, made.read.peak_bytes)).get(made.rank, 0.0)
         held = made.read.most_held
-        for stage in (stage for stage in made.stages if stage.rank == made.rank):  # and rooms for messages
-            ahead = held[stage.number - 1] - held[stage.number] if stage.number else 0
-            self.estimated_peak_bytes += max(0, ahead) * sum(one.nbytes for one in stage.arrives)
-            rooms = [one.nbytes * min(1, 2 / one.gradient_ratio) for one in stage.leaves if one.has_gradient]
-            self.estimated_peak_bytes += held[stage.number] * sum(rooms)
+        for stage in (stage for stage in made.stages if stage.rank == made.rank):  # and messages that are under way
+            before = held[stage.number - 1] if stage.number else 0
+            self.estimated_peak_bytes += max(0, before - held[stage.number]) * sum(one.nbytes for one in stage.arrives)
+            self.estimated_peak_bytes += before * sum(one.gradient_nbytes for one in stage.arrives)
+            self.estimated_peak_bytes += held[stage.number] * sum(one.gradient_nbytes for one in stage.leaves)
+            sent = (one for one in stage.leaves if one.name in stage.makes and not one.is_kept)
+            self.estimated_peak_bytes += held[stage.number] * sum(one.nbytes for one in sent)
         # Names of the operators of each stage, in order.
         self.stages = [stage.names for stage in made.stages]
         self.stages_here = [stage.number for stage in made.stages if stage.rank == made.rank]

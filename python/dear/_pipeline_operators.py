@@ -171,6 +171,8 @@ def _kept_bytes(operators: list[Operator]) -> list[int]:
                 if one._cdata not in seen:
                     seen.add(one._cdata)
                     kept[maker.get(one._cdata, number)] += one.nbytes()
+    for node in (node for operator in operators for node in operator.gives):
+        node.meta["is_kept"] = node.meta["value"].untyped_storage()._cdata in seen
     # A loss as cross-entropy keeps as much as the output has, and its backward makes twice as much at once.
     given = {
         one.untyped_storage()._cdata: one.nbytes
