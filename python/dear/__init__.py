@@ -25,6 +25,7 @@ from ._checkpoint import load, save
 from ._checkpoint_exchange import export_checkpoint, import_checkpoint
 from ._checkpoints import Checkpoints
 from ._distribute import DataParallel, distribute, own
+from ._distributed import ModelledNetwork
 from ._distributed import register as _register
 from ._join import Join, join
 from ._kfac import KFAC
@@ -63,6 +64,7 @@ __all__ = [
     "LeftOut",
     "MismatchError",
     "MoE",
+    "ModelledNetwork",
     "OverRanks",
     "Pipeline",
     "Plan",

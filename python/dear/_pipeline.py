@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Optional, Union
@@ -25,9 +26,20 @@ class Pipeline:
         self._broken: Optional[str] = None
         self.rank = made.rank
         self.world_size = made.ranks
-        # The plan, as a file has it (docs/formats.md), and what the planner expects of a step.
+        # The plan, as a file has it (docs/formats.md), and what the planner expects of a step, and of this rank's memory.
         self.plan = made.plan
-        self.estimated_seconds: float = made.read.estimated_seconds
+        # The ranks agree once before they begin.
+        latency = max(0.0, *(other or 0.0 for row in json.loads(made.cluster)["latency_seconds"] for other in row))
+        self.estimated_seconds: float = made.read.estimated_seconds + latency
+        self.estimated_peak_bytes: float = dict(zip(made.read.devices, made.read.peak_bytes)).get(made.rank, 0.0)
+        held = made.read.most_held
+        for stage in (stage for stage in made.stages if stage.rank == made.rank):  # and messages that are under way
+            before = held[stage.number - 1] if stage.number else 0
+            self.estimated_peak_bytes += max(0, before - held[stage.number]) * sum(one.nbytes for one in stage.arrives)
+            self.estimated_peak_bytes += before * sum(one.gradient_nbytes for one in stage.arrives)
+            self.estimated_peak_bytes += held[stage.number] * sum(one.gradient_nbytes for one in stage.leaves)
+            sent = (one for one in stage.leaves if one.name in stage.makes and not one.is_kept)
+            self.estimated_peak_bytes += held[stage.number] * sum(one.nbytes for one in sent)
         # Names of the operators of each stage, in order.
         self.stages = [stage.names for stage in made.stages]
         self.stages_here = [stage.number for stage in made.stages if stage.rank == made.rank]
@@ -60,8 +72,13 @@ class Pipeline:
                     "the loss of a pipeline is a tensor of one element that depends on the model's output; that of "
                     f"micro-batch {micro_batch} is {value!r}"
                 )
+            parts.append(value.detach() / made.micro_batches)
+            if len(parts) == made.micro_batches:
+                with waiting(self.rank, "the loss to be taken by others"):
+                    made.wire.tell_loss(sum(parts[1:], parts[0]))
             return value / made.micro_batches
 
+        parts: list[Tensor] = []
         run = Run(
             [stage for stage in made.stages if stage.rank == self.rank],
             made.order,
@@ -72,9 +89,11 @@ class Pipeline:
             loss_of,
         )
         try:
+            with waiting(self.rank, "the other ranks to begin the step"):
+                made.wire.expect_loss()
             run.run()
             with waiting(self.rank, "the loss"):
-                return self._told(run.loss)
+                return made.wire.take_loss(run.loss)
         except BaseException as error:
             self._broken = " ".join(str(error).split()) or type(error).__name__
             made.break_off()
@@ -168,27 +187,10 @@ class Pipeline:
         return batches, targets
 
     def _agree(self, refusal: Optional[str]) -> None:
-        group = self._made.group
-        if group is not None:
-            fine = torch.tensor(int(refusal is None))
-            with waiting(self.rank, "the other ranks to begin the step"):
-                dist.all_reduce(fine, op=dist.ReduceOp.MIN, group=group)
-            if fine:
+        with waiting(self.rank, "the other ranks to begin the step"):
+            if self._made.wire.agree(refusal is None):
                 return
-        refuse_together(refusal, group)
-
-    def _told(self, loss: Optional[Tensor]) -> Tensor:
-        """The loss, from the ranks of the last stage."""
-        made = self._made
-        if made.group is None:
-            assert loss is not None
-            return loss
-        told = torch.zeros((), dtype=torch.float64) if loss is None else loss.reshape(()).cpu().double()
-        if loss is not None and made.replicas > 1:
-            dist.all_reduce(told, group=made.gradients.replicas)
-            told /= made.replicas
-        dist.broadcast(told, group=made.group, group_src=made.stages[-1].rank // made.replicas * made.replicas)
-        return told if loss is None else told.to(loss.dtype).to(loss.device)
+        refuse_together(refusal, self._made.group)
 
 
 def pipeline(

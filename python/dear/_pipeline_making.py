@@ -162,7 +162,7 @@ class Made:
         self.stages = stages_of(self.plan, ranks, self.operators)
         check(self.stages, self.traced)
         self.parameters = Parameters(self.model, self.stages, self.group, self.replicas)
-        self.wire = Wire(self.group, self.stages, self.micro_batches, self.device, self.timeout)
+        self.wire = Wire(self.group, self.stages, self.micro_batches, self.device, self.timeout, self.replicas)
         devices = self.read.devices[: len(self.read.orders)]
         self.order = self.read.orders[devices.index(place)] if place in devices else []
 
@@ -218,7 +218,9 @@ def _own_group(given: Any, timeout: datetime.timedelta) -> tuple[Any, int, int]:
     ranks = dist.get_process_group_ranks(base)
     if len(ranks) == 1:
         return None, 0, 1
-    group = new_group_like(base, "gloo", timeout)
+    network = _distributed.network_under(base)
+    backend = "gloo" if network is None else f"cpu:{_distributed.NAME}"
+    group = new_group_like(base, backend, timeout, network)
     return group, dist.get_rank(group), len(ranks)
 
 

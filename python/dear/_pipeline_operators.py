@@ -118,7 +118,8 @@ def to_json(operators: list[Operator], model: nn.Module) -> str:
     owner_of = {node: operator for operator in operators for node in operator.gives}
     owner: dict[nn.Parameter, Operator] = {}
     listed: list[dict[str, Any]] = []
-    for operator in operators:
+    kept = _kept_bytes(operators)
+    for operator, kept_bytes in zip(operators, kept):
         tied: dict[str, int] = {}
         own = 0
         for parameter in operator.parameters:
@@ -142,6 +143,7 @@ def to_json(operators: list[Operator], model: nn.Module) -> str:
             "weight_gradient_work": work if any(one.requires_grad for one in operator.parameters) else 0,
             "parameter_bytes": own,
             "output_bytes": -(-(sum(one.nbytes for one in given) or 4) // size) * size,
+            "kept_bytes": kept_bytes,
             "dtype": name,
         }
         if tied:
@@ -150,6 +152,37 @@ def to_json(operators: list[Operator], model: nn.Module) -> str:
     return json.dumps(
         {"format": "dear-operators", "version": 1, "name": type(model).__name__, "operators": listed}, sort_keys=True
     )
+
+
+def _kept_bytes(operators: list[Operator]) -> list[int]:
+    """By operator: of what it makes, what its own backward or that of another reads."""
+    maker: dict[int, int] = {}
+    for number, operator in enumerate(operators):
+        for node in operator.nodes:
+            for tensor in tensors_in(node.meta.get("value")):
+                maker.setdefault(tensor.untyped_storage()._cdata, number)
+    inputs = {read for operator in operators for node in operator.nodes for read in node.all_input_nodes}
+    batch = [tensor for node in inputs if node.op == "placeholder" for tensor in tensors_in(node.meta["value"])]
+    seen = {tensor.untyped_storage()._cdata for tensor in batch}
+    kept = [0] * len(operators)
+    for number, operator in enumerate(operators):
+        for node in operator.nodes:
+            for one in node.meta.get("saved", ()):
+                if one._cdata not in seen:
+                    seen.add(one._cdata)
+                    kept[maker.get(one._cdata, number)] += one.nbytes()
+    for node in (node for operator in operators for node in operator.gives):
+        node.meta["is_kept"] = node.meta["value"].untyped_storage()._cdata in seen
+    # A loss as cross-entropy keeps as much as the output has, and its backward makes twice as much at once.
+    given = {
+        one.untyped_storage()._cdata: one.nbytes
+        for node in operators[-1].nodes
+        if node.op == "output"
+        for one in tensors_in([read.meta["value"] for read in node.all_input_nodes])
+        if one.requires_grad
+    }
+    kept[-1] += 3 * sum(given.values())
+    return kept
 
 
 def _kind(operator: Operator) -> str:

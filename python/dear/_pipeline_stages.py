@@ -27,8 +27,17 @@ class Crossing:
     shape: tuple[int, ...]
     dtype: torch.dtype
     has_gradient: bool
+    is_kept: bool  # by a backward that reads it
     activation_ratio: float = 1
     gradient_ratio: float = 1
+
+    @property
+    def nbytes(self) -> int:
+        return torch.Size(self.shape).numel() * self.dtype.itemsize
+
+    @property
+    def gradient_nbytes(self) -> float:  # of its message
+        return self.nbytes * min(1, 2 / self.gradient_ratio) if self.has_gradient else 0
 
     def meets(self, tensor: Tensor) -> bool:
         return tuple(tensor.shape) == self.shape and tensor.dtype == self.dtype
@@ -100,6 +109,7 @@ def _crossing(node: fx.Node, operator: Operator, cut: int, index: int, ratios: d
         shape=tuple(value.shape),
         dtype=value.dtype,
         has_gradient=needs_gradient(node),
+        is_kept=bool(node.meta.get("is_kept")),
         activation_ratio=ratio.get("activation_ratio", 1),
         gradient_ratio=ratio.get("gradient_ratio", 1),
     )

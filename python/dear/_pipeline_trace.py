@@ -6,7 +6,7 @@ import dataclasses
 import operator
 import os
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -26,7 +26,8 @@ _NO_CHANGE = "take it out of what a pipeline runs, or make the module one operat
 class Traced:
     """`nodes`: of the graph, in order, those that matter; the last one is its output. Each has in meta: "value" (a tensor
     without storage, or a structure of such), "work" (operations of a forward), "path" (of the module it belongs to),
-    "changes" (nodes whose tensors it changes in place), "leaf" (the module that it calls)."""
+    "changes" (nodes whose tensors it changes in place), "leaf" (the module that it calls), "saved" (the memory that its
+    backward reads, but for parameters and buffers)."""
 
     model: nn.Module
     nodes: list[fx.Node]
@@ -107,6 +108,12 @@ class _Tracer(fx.Tracer):
         self.where = ""
         self.inputs: dict[str, Tensor] = {}
         self._modes_of_torch = _modes_of_torch()
+        self._resident: list[torch.UntypedStorage] = []
+
+    def count_as_resident(self, tensors: Iterable[Tensor]) -> None:
+        """Takes no notice of them where a backward reads them: parameters and buffers are in memory anyway."""
+        for tensor in tensors:
+            self._resident += [tensor.untyped_storage(), self._mode.from_tensor(tensor).untyped_storage()]
 
     # ---- what fx asks
 
@@ -181,7 +188,11 @@ class _Tracer(fx.Tracer):
             if node.op == "get_attr":
                 return operator.attrgetter(node.target)(self.root)
             args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), self._input_of)
-            with self._mode, _Work() as work:
+            saved: list[torch.UntypedStorage] = []
+            looks = torch.autograd.graph.saved_tensors_hooks(
+                lambda tensor: saved.append(tensor.untyped_storage()), lambda _: _
+            )
+            with self._mode, looks, _Work() as work:
                 if node.op == "call_module":
                     value = self._call(node.meta["leaf"], args, kwargs)
                 elif node.op == "call_method":
@@ -191,6 +202,8 @@ class _Tracer(fx.Tracer):
         finally:
             self._evaluating = False
         node.meta["work"] = work.operations
+        resident = {one._cdata for one in self._resident}
+        node.meta["saved"] = [one for one in saved if one._cdata not in resident]
         return value
 
     def _call(self, leaf: nn.Module, args: Any, kwargs: Any) -> Any:
@@ -235,6 +248,7 @@ def trace(model: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]
     def constants() -> list[str]:
         return [name for name in vars(model) if name not in before]
 
+    tracer.count_as_resident((*model.parameters(), *model.buffers()))
     try:
         graph = tracer.trace(model)
     except Exception as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Optional
 
 import torch
 import torch.distributed as dist
@@ -29,15 +29,21 @@ class Wire:
         micro_batches: int,
         device: torch.device,
         timeout: datetime.timedelta,
+        replicas: int = 1,
     ) -> None:
         self._group, self._stages, self._micro_batches, self.device = group, stages, micro_batches, device
         self.timeout = timeout
         self._rank = 0 if group is None else dist.get_rank(group)
         self._most = max((len(stage.leaves) for stage in stages), default=0) + 1
+        self._tags = len(stages) * self._most * 2 * micro_batches  # of messages of stages; others are above
+        last = stages[-1].rank // replicas * replicas if stages else 0
+        self._last_ranks = list(range(last, last + replicas))
+        self._tells: list[tuple[Any, Tensor]] = []
+        self._losses: list[tuple[Any, Tensor]] = []
         self._here: dict[Key, Tensor] = {}  # to a stage of the same rank
         self._sent: dict[Key, tuple[Any, Tensor]] = {}
         self._awaited: dict[Key, tuple[Any, Tensor]] = {}
-        self.tags = len(stages) * self._most * 2 * micro_batches  # that messages have, from 0 on
+        self.tags = self._tags + 2  # that messages have, from 0 on
         self.bytes_sent = 0
 
     def send(self, one: Crossing, gradient: bool, micro_batch: int, tensor: Tensor) -> None:
@@ -94,13 +100,60 @@ class Wire:
         for cut, index, gradient, micro_batch in list(self._sent):
             self.finish(self._stages[cut].leaves[index], gradient, micro_batch)
 
+    def agree(self, fine: bool) -> bool:
+        """Whether all ranks are fine. Each tells each, which takes one latency; a reduction takes several."""
+        mine, works, rooms = torch.tensor(int(fine)), [], []
+        for rank in range(0 if self._group is None else dist.get_world_size(self._group)):
+            if rank != self._rank:
+                rooms.append(torch.empty_like(mine))
+                works.append(dist.irecv(rooms[-1], group=self._group, group_src=rank, tag=self._tags))
+                works.append(dist.isend(mine, group=self._group, group_dst=rank, tag=self._tags))
+        self._finish_each(works)
+        return fine and all(bool(room) for room in rooms)
+
+    def tell_loss(self, loss: Tensor) -> None:
+        """To all other ranks, from one of the last stage, which has it before the backwards of others are done."""
+        told = loss.reshape(()).cpu().double()
+        for rank in range(0 if self._group is None else dist.get_world_size(self._group)):
+            if rank != self._rank:
+                self._tells.append((dist.isend(told, group=self._group, group_dst=rank, tag=self._tags + 1), told))
+
+    def expect_loss(self) -> None:
+        for last in self._last_ranks:
+            if last != self._rank:
+                room = torch.empty((), dtype=torch.float64)
+                self._losses.append((dist.irecv(room, group=self._group, group_src=last, tag=self._tags + 1), room))
+
+    def take_loss(self, mine: Optional[Tensor]) -> Tensor:
+        """Waits until it is told; the mean over the ranks of the last stage. `mine` is that of this rank, if it has that stage."""
+        losses = [loss for _, loss in self._losses]
+        works = [work for work, _ in (*self._tells, *self._losses)]
+        self._tells.clear()
+        self._losses.clear()
+        self._finish_each(works)
+        if mine is None:
+            return torch.stack(losses).mean()
+        if not losses:
+            return mine
+        losses.insert(self._last_ranks.index(self._rank), mine.reshape(()).cpu().double())
+        return torch.stack(losses).mean().to(mine.dtype).to(mine.device)
+
     def break_off(self) -> None:
         """Ends the connections, so that those who wait for this rank do not wait for their deadline."""
         self._sent.clear()
         self._awaited.clear()
+        self._tells.clear()
+        self._losses.clear()
         if self._group is not None:
             dist.destroy_process_group(self._group)
             self._group = None
+
+    def _finish_each(self, works: list[Any]) -> None:
+        try:
+            while works:
+                works.pop().wait(self.timeout)
+        finally:
+            works.clear()  # which an error would keep, and the connections with them
 
     def _wait(self, work: Any, one: Crossing, gradient: bool, micro_batch: int, *, sends: bool) -> None:
         try:

@@ -34,7 +34,7 @@ def group_of(process_group: ProcessGroup, timeout: float, reproducible: bool = F
     return _on_process_group(process_group, timeout, reproducible)
 
 
-def new_group_like(base: Any, backend: str, timeout: Optional[datetime.timedelta] = None) -> Any:
+def new_group_like(base: Any, backend: str, timeout: Optional[datetime.timedelta] = None, options: Any = None) -> Any:
     """A process group of the ranks of `base`, which make it together, and no other rank takes part.
 
     PyTorch names it by how many groups a rank has: ranks that have different numbers would wait for each other under
@@ -51,7 +51,7 @@ def new_group_like(base: Any, backend: str, timeout: Optional[datetime.timedelta
                 f"rank {ranks[0]} has {everyone[0]} process groups of torch.distributed and rank {rank} has {count}, so they cannot "
                 "make another one together: call dist.new_group() alike on all ranks, also for groups that a rank does not belong to"
             )
-    return dist.new_group(ranks, timeout=timeout, backend=backend, use_local_synchronization=some)
+    return dist.new_group(ranks, timeout=timeout, backend=backend, pg_options=options, use_local_synchronization=some)
 
 
 def _on_process_group(process_group: Any, timeout: float, reproducible: bool) -> _C.Group:

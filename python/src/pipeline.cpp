@@ -61,7 +61,8 @@ struct PlanToRun {
   std::vector<int> devices;                    // by stage
   std::vector<std::vector<BoundTask>> orders;  // by place
   std::vector<int> most_held;                  // by stage
-  double estimated_seconds = 0;
+  double estimated_seconds = 0;                // of an iteration, played
+  std::vector<double> peak_bytes;              // by place
 };
 
 PlanToRun read_pipeline(const std::string& text, const std::string& source, const std::string& operators,
@@ -79,7 +80,8 @@ PlanToRun read_pipeline(const std::string& text, const std::string& source, cons
       run.orders.back().emplace_back(name_of(task.kind), task.stage, task.micro_batch);
   }
   run.most_held = most_held(plan.shape());
-  run.estimated_seconds = estimated_seconds(times_of(plan, costs));
+  run.estimated_seconds = play(times_of(plan, costs)).iteration_seconds;
+  run.peak_bytes = peak_bytes(plan, costs);
   return run;
 }
 
@@ -118,7 +120,8 @@ void bind_pipeline(py::module_& module) {
       .def_readonly("devices", &PlanToRun::devices)
       .def_readonly("orders", &PlanToRun::orders)
       .def_readonly("most_held", &PlanToRun::most_held)
-      .def_readonly("estimated_seconds", &PlanToRun::estimated_seconds);
+      .def_readonly("estimated_seconds", &PlanToRun::estimated_seconds)
+      .def_readonly("peak_bytes", &PlanToRun::peak_bytes);
   module.def(
       "pipeline_digest",
       [](const std::string& operators) {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import faulthandler
+import json
 import os
 import signal
 import socket
@@ -65,6 +66,59 @@ class Collectives(unittest.TestCase):
         self.assertEqual(dist.get_backend(), "cpu:dear")
         backend = dist.group.WORLD._get_backend(torch.device("cpu"))
         self.assertEqual((backend.name(), backend.group.backend), ("dear", "shm"))
+
+    # ---- modelled networks
+
+    def modelled(self, bytes_per_second: float) -> Any:
+        """A process group whose links alone differ in what the tests look at: from rank 0 to rank 1."""
+        ranks = range(self.ranks)
+        links: list[list[float | None]] = [[None if a == b else 1e9 for b in ranks] for a in ranks]
+        links[0][1] = bytes_per_second
+        cluster = {
+            "format": "dear-pair-cluster",
+            "version": 1,
+            "name": "drawn",
+            "devices": [{"name": str(rank), "flops_per_second": 1e9, "memory_bytes": 1 << 30} for rank in ranks],
+            "bytes_per_second": links,
+            "latency_seconds": [[None if a == b else 1e-4 for b in ranks] for a in ranks],
+        }
+        network = dear.ModelledNetwork(json.dumps(cluster) if self.rank == 0 else "not read")
+        return dist.new_group(backend="cpu:dear", pg_options=network)
+
+    def test_messages_and_collectives_over_modelled_links(self) -> None:
+        group = self.modelled(1e8)
+        room = torch.empty(3, 1000)
+        received = [dist.irecv(room[tag], (self.rank - 1) % self.ranks, group, tag) for tag in range(3)]
+        sent = [
+            dist.isend(torch.full((1000,), 10.0 * self.rank + tag), (self.rank + 1) % self.ranks, group, tag)
+            for tag in (2, 0, 1)
+        ]
+        for work in (*received, *sent):
+            work.wait(datetime.timedelta(seconds=60))
+            self.assertTrue(work.is_success())
+        from_rank = 10.0 * ((self.rank - 1) % self.ranks)
+        self.assertTrue(torch.equal(room, from_rank + torch.arange(3.0)[:, None].expand(3, 1000)))
+        total = torch.tensor([float(self.rank)])
+        dist.all_reduce(total, group=group)
+        self.assertEqual(total.item(), 6)
+        dist.destroy_process_group(group)
+
+    def test_a_wait_that_a_modelled_link_makes_too_long_ends_at_once(self) -> None:
+        group = self.modelled(1)  # 1000 s for what is sent
+        if self.rank < 2:
+            work = (dist.isend if self.rank == 0 else dist.irecv)(torch.ones(250), 1 - self.rank, group)
+            with self.assertRaisesRegex(dist.DistBackendError, "modelled network drawn takes .* timeout"):
+                work.wait(datetime.timedelta(seconds=100))
+        dist.barrier()
+        dist.destroy_process_group(group)
+
+    def test_modelled_networks_that_cannot_be(self) -> None:
+        with self.assertRaisesRegex(dear.ConfigError, "8 devices and its links, and there are 4 ranks"):
+            dist.new_group(backend="cpu:dear", pg_options=dear.ModelledNetwork("two-sites"))
+        with self.assertRaisesRegex(dear.ConfigError, "nowhere"):
+            dist.new_group(backend="cpu:dear", pg_options=dear.ModelledNetwork("nowhere"))
+        with self.assertRaisesRegex(RuntimeError, "name the rank that sends"):
+            dist.recv(torch.empty(1), group=self.modelled(1e8))
 
     # ---- all-reduce and reduce
 

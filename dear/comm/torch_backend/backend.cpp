@@ -26,8 +26,9 @@ struct Backend::Call {
   std::vector<std::pair<at::Tensor, at::Tensor>> to_copy{};  // to, from: at the end
 };
 
-Backend::Backend(Group group, c10::intrusive_ptr<::c10d::Backend> others)
-    : FallbackBackend(group.rank(), group.size(), std::move(others)),
+Backend::Backend(Group group, c10::intrusive_ptr<::c10d::Backend> others,
+                 std::unique_ptr<ModelledMessages> messages)
+    : FallbackBackend(group.rank(), group.size(), std::move(others), std::move(messages)),
       carrier_(std::make_unique<Carrier>(std::move(group))) {}
 
 void Backend::end() {

@@ -28,12 +28,15 @@ namespace dear::torch_backend {
 // same calls in the same order, with sizes of blocks given on all or on none. Safe for several threads.
 class Backend : public FallbackBackend {
  public:
-  Backend(Group group, c10::intrusive_ptr<::c10d::Backend> others);
+  // `messages`: see FallbackBackend.
+  Backend(Group group, c10::intrusive_ptr<::c10d::Backend> others,
+          std::unique_ptr<ModelledMessages> messages = nullptr);
   // Waits for what is under way. Nothing else may be called then.
   void end();
 
   const std::string getBackendName() const override { return "dear"; }
   [[nodiscard]] const Group& group() const { return carrier_->group(); }
+  using FallbackBackend::messages;
   // Operations that went to the group so far.
   [[nodiscard]] std::int64_t carried() const { return carried_; }
 

@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "dear/base/vocabulary/error.h"
 #include "dear/comm/torch_backend/works.h"
 
 namespace dear::torch_backend {
@@ -13,8 +16,9 @@ thread_local std::vector<FallbackBackend::Work> coalesced;
 
 }  // namespace
 
-FallbackBackend::FallbackBackend(int rank, int size, c10::intrusive_ptr<::c10d::Backend> others)
-    : ::c10d::Backend(rank, size), others_(std::move(others)) {}
+FallbackBackend::FallbackBackend(int rank, int size, c10::intrusive_ptr<::c10d::Backend> others,
+                                 std::unique_ptr<ModelledMessages> messages)
+    : ::c10d::Backend(rank, size), others_(std::move(others)), messages_(std::move(messages)) {}
 
 FallbackBackend::EndsCoalescingWhenThrown::~EndsCoalescingWhenThrown() {
   if (std::uncaught_exceptions() == before_) return;
@@ -60,12 +64,20 @@ void FallbackBackend::monitoredBarrier(const ::c10d::BarrierOptions& options, bo
   others_->monitoredBarrier(options, wait_all_ranks);
 }
 FallbackBackend::Work FallbackBackend::send(Tensors& tensors, int to, int tag) {
-  return hand_over([&](auto& others) { return others.send(tensors, to, tag); });
+  return hand_over([&](auto& others) {
+    return messages_ ? messages_->send(tensors, to, tag) : others.send(tensors, to, tag);
+  });
 }
 FallbackBackend::Work FallbackBackend::recv(Tensors& tensors, int from, int tag) {
-  return hand_over([&](auto& others) { return others.recv(tensors, from, tag); });
+  return hand_over([&](auto& others) {
+    return messages_ ? messages_->recv(tensors, from, tag) : others.recv(tensors, from, tag);
+  });
 }
 FallbackBackend::Work FallbackBackend::recvAnysource(Tensors& tensors, int tag) {
+  if (messages_)
+    throw ConfigError(fmt::format(
+        "rank {}: a receive from any rank cannot take the time of a modelled link: name the rank that sends",
+        rank_));
   return hand_over([&](auto& others) { return others.recvAnysource(tensors, tag); });
 }
 

@@ -3,14 +3,18 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "dear/comm/torch_backend/modelled_messages.h"
+
 namespace dear::torch_backend {
 
 // Gives what a group does not carry to another backend of the same ranks, and makes the works of calls
-// between startCoalescing() and endCoalescing(), on one thread, one work.
+// between startCoalescing() and endCoalescing(), on one thread, one work. With `messages`, over the same
+// other backend, sends and receives take the time of modelled links; the rest that it hands over takes none.
 class FallbackBackend : public ::c10d::Backend {
  public:
   using Work = c10::intrusive_ptr<::c10d::Work>;
@@ -35,7 +39,9 @@ class FallbackBackend : public ::c10d::Backend {
   void shutdown() override { others_->shutdown(); }
 
  protected:
-  FallbackBackend(int rank, int size, c10::intrusive_ptr<::c10d::Backend> others);
+  FallbackBackend(int rank, int size, c10::intrusive_ptr<::c10d::Backend> others,
+                  std::unique_ptr<ModelledMessages> messages);
+  [[nodiscard]] const ModelledMessages* messages() const { return messages_.get(); }  // null without
   // An operation that throws ends the coalescing: PyTorch's manager does not call endCoalescing() then.
   class EndsCoalescingWhenThrown {
    public:
@@ -60,6 +66,7 @@ class FallbackBackend : public ::c10d::Backend {
 
  private:
   c10::intrusive_ptr<::c10d::Backend> others_;
+  const std::unique_ptr<ModelledMessages> messages_;
   std::atomic<std::int64_t> handed_over_{0};
 };
 
