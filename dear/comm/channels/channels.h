@@ -3,7 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "dear/base/vocabulary/deadline.h"
 
@@ -62,8 +65,14 @@ class Channels {
   // Waits likewise, but returns at `until` at the latest, whether a transfer became done or not.
   virtual void wait_until(const Describe& what, Deadline deadline, Deadline until) = 0;
 
+  // Keeps what unfinished transfers may still read or write until no message can.
+  virtual void keep(std::shared_ptr<void> memory) { kept_.push_back(std::move(memory)); }
+
   // Everything throws a TransportError with this reason, here and, as soon as they look, on all ranks.
   virtual void abort(const std::string& reason) noexcept = 0;
+
+ private:
+  std::vector<std::shared_ptr<void>> kept_;
 };
 
 }  // namespace dear::channels

@@ -101,6 +101,7 @@ class SharedChannels::Member final : public Channels {
     }
   }
 
+  void keep(std::shared_ptr<void> memory) override { shared_->keep(std::move(memory)); }
   void abort(const std::string& reason) noexcept override { whole().abort(reason); }
 
  private:

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/error.h"
+#include "dear/comm/channels/channels.h"
 #include "dear/comm/group/shard.h"
 
 namespace dear {
@@ -13,6 +14,14 @@ Buffer Backend::allocate_shared(std::int64_t /*bytes*/, Deadline /*deadline*/) {
 
 std::unique_ptr<Backend> Backend::split(const Subgroup& /*subgroup*/, Deadline /*deadline*/) {
   throw ConfigError(fmt::format("rank {}: this group ({}) cannot be split", rank(), description()));
+}
+
+std::unique_ptr<channels::Channels> Backend::open_channels(int /*number*/, int /*tags*/,
+                                                           Deadline /*deadline*/) {
+  throw ConfigError(
+      fmt::format("rank {}: this group ({}) carries no messages between two ranks: take backend gloo, or "
+                  "mpi-messages under mpirun",
+                  rank(), description()));
 }
 
 void Backend::refuse_to_share() const {

@@ -11,6 +11,10 @@
 
 namespace dear {
 
+namespace channels {
+class Channels;
+}
+
 // Some ranks of a backend, for a backend of their own.
 struct Subgroup {
   std::vector<int>
@@ -58,6 +62,10 @@ class Backend {
   // this backend calls it, with the same number. Both may be used at once, in any order, and the new one may
   // live longer. Its errors call ranks by their name. By default it refuses (ConfigError).
   virtual std::unique_ptr<Backend> split(const Subgroup& subgroup, Deadline deadline);
+  // Channels between all ranks, for messages beside collectives, with tags from 0 to `tags` - 1. Every rank
+  // calls it, with the same numbers; `number` and the next `tags` - 1 tell its messages from those of groups.
+  // It may live longer. By default it refuses (ConfigError).
+  virtual std::unique_ptr<channels::Channels> open_channels(int number, int tags, Deadline deadline);
   // The number by which messages call this rank: its rank in the backend that was split first.
   [[nodiscard]] virtual int name() const { return rank(); }
 

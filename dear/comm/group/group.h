@@ -16,6 +16,10 @@
 
 namespace dear {
 
+namespace channels {
+class Channels;
+}
+
 // How a collective ended; `error` is empty on success.
 struct CollectiveResult {
   Timing timing;
@@ -86,6 +90,11 @@ class Group {
   // first group that was split.
   [[nodiscard]] std::optional<Group> split(int color, int key) const;
 
+  // Opens channels between all ranks (comm/channels/channels.h), for messages with tags from 0 to `tags` - 1
+  // beside collectives. A collective: every rank calls it with the same number. They may live longer than the
+  // group, and fail when it does. ConfigError, on every rank, where the backend carries no messages.
+  [[nodiscard]] std::unique_ptr<channels::Channels> open_channels(int tags) const;
+
   // In place. With n = view.count, rank r afterwards holds:
   //   reduce_scatter  the reduction in elements shard_of(n, dtype, size, r); the rest as it was
   //   all_gather      in elements shard_of(n, dtype, size, q), for every q, what rank q held there
@@ -135,6 +144,7 @@ class Group {
   class Lane;
   enum class Making : std::uint8_t;
   explicit Group(std::shared_ptr<Lane> lane) : lane_(std::move(lane)) {}
+  [[nodiscard]] Subgroup agree_on(Making making, int color, int key, int tags) const;
   [[nodiscard]] std::optional<Group> make(Making making, int color, int key) const;
   using Allocate = Buffer (Backend::*)(std::int64_t, Deadline);
   [[nodiscard]] Buffer allocate_with(Allocate allocate, std::int64_t bytes) const;

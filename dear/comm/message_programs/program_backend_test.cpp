@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/vocabulary/error.h"
+#include "dear/comm/channels/testing/channels.h"
 #include "dear/comm/channels/testing/thread_channels.h"
 #include "dear/comm/group/testing/conformance.h"
 #include "dear/comm/group/testing/groups.h"
@@ -271,6 +272,32 @@ TEST(Programs, NameARankThatDoesNotComeInTime) {
     EXPECT_THAT(reports[static_cast<std::size_t>(rank)],
                 AllOf(HasSubstr("TimeoutError: rank"), HasSubstr("did not come within")));
   }
+}
+
+TEST(Programs, OpenChannelsBesideTheirCollectives) {
+  constexpr int kTags = 8;
+  EXPECT_THAT(run_on_threads(over_threads(3), {},
+                             [](Group& group) {
+                               const auto one = group.open_channels(kTags),
+                                          other = group.open_channels(kTags);
+                               const Group part = group.duplicate();
+                               channels::testing::check_lengths(*one);
+                               const Pending beside = part.barrier();
+                               channels::testing::check_early_and_late(*other);
+                               beside.wait();
+                               channels::testing::check_early_and_late(*one);
+                               group.barrier().wait();
+                             }),
+              Each("ok"));
+}
+
+TEST(Programs, RefuseOtherNumbersOfTagsAndMoreThanThereAre) {
+  EXPECT_THAT(run_on_threads(over_threads(2), {},
+                             [](Group& group) { static_cast<void>(group.open_channels(1 + group.rank())); }),
+              Each(HasSubstr("MismatchError: rank 1 opens channels with 2 tags, and rank 0 with 1")));
+  EXPECT_THAT(run_on_threads(over_threads(2), {},
+                             [](Group& group) { static_cast<void>(group.open_channels(1 << 20)); }),
+              Each(HasSubstr("ConfigError")));
 }
 
 TEST(Programs, AnImpossibleAllocationFailsOnAllRanks) {
