@@ -35,6 +35,7 @@ from ._moe_linears import defer_weight_gradients, restore_weight_gradients
 from ._moe_transformers import share_out_experts
 from ._pipeline import Pipeline, pipeline
 from ._planning import CompressedRow, Gain, LeftOut, Plan, PlanRow, Sensitivity, plan
+from ._rounds import DiLoCo, LocalSGD
 from ._simulation import Case, Simulation, Timeline, clusters, models, policies, simulate
 from ._stop import StopOnSignal
 from ._tensor_norms import LAMB, LARS, TensorNormOptimizer
@@ -51,6 +52,7 @@ __all__ = [
     "CompressedRow",
     "ConfigError",
     "DataParallel",
+    "DiLoCo",
     "Error",
     "Gain",
     "Group",
@@ -62,6 +64,7 @@ __all__ = [
     "LARS",
     "Layer",
     "LeftOut",
+    "LocalSGD",
     "MismatchError",
     "MoE",
     "ModelledNetwork",

@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 import torch
 
-from . import _C, _checkpoint_file, _moe_checkpoint, _state
+from . import _C, _checkpoint_file, _moe_checkpoint, _rounds, _state
 from ._distribute import DataParallel
 from ._sharded import Sharded
 
@@ -37,9 +37,21 @@ def save(
     extra: objects with state_dict() and load_state_dict(), by name: learning-rate schedulers, a GradScaler, a KFAC. Rank
         0's.
 
+    With rounds each replica has a file of its own, the first one `path` itself, the others `path` with ".replica1", ... behind.
+
     ConfigError on every rank where the file cannot be written; training can go on. ConfigError in a join.
     """
-    model._training.save(path, False, random, describing(model, position, extra))
+    extra = with_rounds(model, extra)
+    if model._rounds is None:
+        model._training.save(path, False, random, describing(model, position, extra))
+        return
+    own = model._rounds.path_of(path)
+    describe = describing(model, position, extra)
+    model._rounds.together(lambda: model._training.save(own, False, random, describe))
+
+
+def with_rounds(model: DataParallel, extra: Extra) -> Extra:
+    return extra if model._rounds is None else {**(extra or {}), _rounds.EXTRA: model._rounds}
 
 
 def load(
@@ -61,6 +73,21 @@ def load(
     ConfigError on every rank, and nothing has changed, for a file that is damaged, of another model (names the first tensor
     that differs) or of an optimiser of another class. ConfigError in a join.
     """
+    if model._rounds is not None:
+        path = model._rounds.path_of(path)
+    return load_own(path, model, extra=with_rounds(model, extra), random=random, weights_only=weights_only, say=say)
+
+
+def load_own(
+    path: str,
+    model: DataParallel,
+    *,
+    extra: Extra,
+    random: bool,
+    weights_only: bool,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """As load(), of the file of this replica, with its rounds among `extra`."""
     model._training.settle()
     saved: dict[str, Any] = {}
 
@@ -68,7 +95,10 @@ def load(
         saved.update(_checkpoint_file.load(path, weights_only))
         return contents_of(model, saved, extra, path)
 
-    contents = from_rank_0(model._group, read)
+    def contents_on_site() -> Any:
+        return from_rank_0(model._group, read)
+
+    contents = contents_on_site() if model._rounds is None else model._rounds.together(contents_on_site)
     return restore(model, saved, contents, extra, rank_0=True, path=path, random=random, say=say)
 
 
@@ -336,6 +366,10 @@ def _vectors(model: DataParallel, saved: dict[str, Any]) -> list[dict[str, torch
 def _extra_of(saved: dict[str, Any], extra: Extra, path: str) -> dict[str, Any]:
     theirs = saved.get("extra", {})
     for name in extra or {}:
+        if name == _rounds.EXTRA and name not in theirs:
+            raise _C.ConfigError(
+                f"'{path}' is a checkpoint of a training without rounds, which has no global parameters: load it before distribute()"
+            )
         if name not in theirs:
             raise _C.ConfigError(
                 f"'{path}' has no '{name}' among its extra objects: save it with extra={{{name!r}: ...}}"

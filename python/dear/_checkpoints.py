@@ -11,7 +11,17 @@ from typing import Any, Optional
 import torch
 
 from . import _C, _checkpoint_exchange
-from ._checkpoint import Extra, contents_of, describing, from_rank_0, load, load_shards, on_every_rank, restore
+from ._checkpoint import (
+    Extra,
+    contents_of,
+    describing,
+    from_rank_0,
+    load_own,
+    load_shards,
+    on_every_rank,
+    restore,
+    with_rounds,
+)
 from ._distribute import DataParallel
 from ._sharded import Sharded
 
@@ -27,7 +37,8 @@ class Checkpoints:
                 checkpoints.save({"step": step + 1})
 
     Every rank makes it and makes the same calls, each between a step and the next backward. It serves one model: several
-    have a folder each. ConfigError, on every rank, where the folder cannot be written, or another run, or other
+    have a folder each. With rounds each replica has a folder within it, and may have a disk of its own: resume() takes the newest
+    checkpoint that all replicas have whole. ConfigError, on every rank, where the folder cannot be written, or another run, or other
     Checkpoints that live in this program, write into it, and in a join.
 
     keep: how many checkpoints stay; at least 1.
@@ -56,9 +67,12 @@ class Checkpoints:
             raise _C.ConfigError(f"keep={keep}: at least 1 checkpoint must stay")
         model._training.settle()
         self._model, self._group = model, model._group
+        if model._rounds is not None:
+            directory = os.path.join(directory, f"replica-{model._rounds.number}")
         self._folder = _C.StepFolder(directory)
         self._keep, self._asynchronous = keep, asynchronous
-        self._extra, self._random, self._weights_only, self._say = extra, random, weights_only, say
+        self._extra, self._random = with_rounds(model, extra), random
+        self._weights_only, self._say = weights_only, say
         self._sharded = sharded
         self._writing: Optional[_Writing] = None
         self._written: Optional[tuple[str, str]] = None  # folder and file of this rank's newest shard
@@ -116,9 +130,19 @@ class Checkpoints:
         damaged is passed over, which is said."""
         self._model._training.settle()
         self.wait()
-        for _, path, sharded in from_rank_0(self._group, self._folder.saved):
+        rounds = self._model._rounds
+        saved = from_rank_0(self._group, self._folder.saved)
+        everyone_has = (
+            [step for step, _, _ in saved] if rounds is None else rounds.everyone_has([one[0] for one in saved])
+        )
+        for step, path, sharded in saved:
+            if step not in everyone_has:
+                continue
             put_back = self._opened(path, sharded)
-            if put_back is not None:
+            whole = put_back is not None
+            if rounds is not None:
+                whole = bool(rounds.everyone_has([step] if whole else []))
+            if put_back is not None and whole:
                 return put_back()
         return None
 
@@ -134,7 +158,7 @@ class Checkpoints:
         try:
             if not sharded:
                 from_rank_0(self._group, lambda: _C.verify_checkpoint(path))
-                return lambda: load(path, self._model, **options)
+                return lambda: load_own(path, self._model, **options)
             try:
                 shards = Sharded(self._group, path)
                 return lambda: load_shards(path, self._model, shards=shards, **options)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from . import _C, _moe_training, _optimizer, _own_names, _raw_reads, _state, _streams, _usable
+from . import _C, _moe_training, _optimizer, _own_names, _raw_reads, _rounds, _state, _streams, _usable
 from ._compression import Compressed
 from ._join import Joined
 from ._process_group import ProcessGroup, group_of
@@ -53,6 +53,7 @@ def distribute(
     tuning_cache: str = "",
     overlap: str = "",
     parts: int | str = 1,
+    rounds: _rounds.Rounds | None = None,
     timeout: float = 120.0,
 ) -> tuple[DataParallel, O]:
     """Trains `model` on all ranks: what synchronous SGD over the union of their batches gives, the communication
@@ -103,6 +104,8 @@ def distribute(
         travel; "auto" measures 1, 2 and 4 in the first 36 iterations. Dropped tokens and results are those of the whole batch. The first
         pass is compared with one of the whole batch: a model whose samples depend on each other is trained uncut, and
         overlap_report() says why.
+    rounds: dear.DiLoCo(...) or dear.LocalSGD(...): replicas train apart and exchange seldom, for links that are too slow for every
+        step. A replica is a rank, or a site of several, within which all else of this function goes on. See docs/rounds_live.md.
     tuning_cache: a file in which rank 0 keeps what tuning learned of a job, for its next run; "" for none.
     timeout: seconds, for every wait for other ranks.
 
@@ -135,12 +138,13 @@ def distribute(
         tuning_cache=tuning_cache,
         overlap=overlap,
         parts=parts,
+        rounds=rounds,
         timeout=timeout,
     )
     return parallel, optimizer
 
 
-class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
+class DataParallel(_rounds.ByRounds, Compressed, Joined, Rebuilding, Watched, nn.Module):
     """A module that trains on all ranks, and its optimiser. The arguments are those of distribute().
 
     It is used as the module: attributes, submodules, state_dict() and its keys are the module's own, also where a name is one of
@@ -176,13 +180,18 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
         tuning_cache: str = "",
         overlap: str = "",
         parts: int | str = 1,
+        rounds: _rounds.Rounds | None = None,
         timeout: float = 120.0,
     ) -> None:
         self.__dict__["module"] = None  # __setattr__ and the property `training` ask for it
         super().__init__()
         optimizers = listed(optimizer)
         _usable.require_usable(module, DataParallel, optimizers, buffers, update, ownership)
-        group = group_of(process_group, timeout)
+        everyone = group = group_of(process_group, timeout)
+        replica = None
+        if rounds is not None:
+            replica = _rounds.Replica(rounds, module, optimizers, everyone, buffers, compression)
+            group = process_group = replica.group
         streams = _streams.collectives_of(module, process_group, group)
         _streams.say_what_carries(module, process_group, group, streams)
         experts = _moe_training.Experts(module, optimizers, group)
@@ -218,7 +227,10 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
             check_parameters=check_parameters,
             streams=streams,
         )
+        if replica is not None:
+            replica.follow(training)
         self.__dict__.update(module=module, optimizer=optimizer, _open=training, _group=group, _policy=policy)
+        self.__dict__.update(_everyone=everyone, _rounds=replica)
         self.__dict__.update(fp32_masters=fp32_masters, stochastic_rounding=stochastic_rounding)
         self.__dict__.update(_fp32_masters=fp32_masters, _stochastic_rounding=stochastic_rounding)
         self.__dict__.update(_on_streams=streams is not None, _beside=weakref.WeakSet(), _buffers_become=buffers)
@@ -232,7 +244,7 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
         if group.size > 1:
             _raw_reads.install()
         _live.add(self)
-        _own_names.give_way(self, DataParallel, _own_names.hidden_by(module, DataParallel), group.rank)
+        _own_names.give_way(self, DataParallel, _own_names.hidden_by(module, DataParallel), everyone.rank)
 
     # ---- training
 
@@ -279,11 +291,14 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
 
     def close(self) -> None:
         """Waits for what is under way and ends the training: the module stays, whole, and the optimiser gets its state
-        back, so both go on alone. Every rank calls it, between a step and the next backward. It takes room for the
+        back, so both go on alone. With rounds their last exchanges are made, of the steps since, and the module has the global
+        parameters. Every rank calls it, between a step and the next backward. It takes room for the
         state of all parameters. At the end of the interpreter nobody needs to call it."""
         training = self.__dict__.get("_open")
         if training is None:
             return
+        if self._rounds is not None:
+            self._rounds.end()
         try:
             dropped = all(parameter.grad is None for parameter in self.module.parameters())
             if dropped and training.has_stepped() and training.gradients_arrived():
@@ -305,6 +320,7 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
         if self.__dict__.pop("_open", None) is not None:
             _live.discard(self)
             self._overlap.restore(self.module)
+            self.__dict__["_rounds"] = None
             for optimizer in self._optimizers:
                 _optimizer.leave(optimizer)
 
@@ -319,16 +335,16 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
 
     @property
     def rank(self) -> int:
-        return self._group.rank
+        return self._everyone.rank
 
     @property
     def world_size(self) -> int:
-        return self._group.size
+        return self._everyone.size
 
     @property
     def backend(self) -> str:
         """What carries bytes between ranks: "single", "shm", "programs over c10d gloo", ..."""
-        return self._group.backend
+        return self._everyone.backend
 
     def statistics(self) -> dict[str, Any]:
         """On this rank since construction: iterations, exposed_seconds (the program waited for the network), waits,
@@ -342,8 +358,12 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
         the model), uncut_because, choosing_parts; of "lancet": planned (from the sixth pass
         on), and as was measured in the three passes before, as means of the ranks, all_to_all_seconds of an iteration, waited_seconds
         (of these not under other parts), hidden_seconds (of these under weight gradients, as planned), and
-        iteration_seconds (predicted)."""
-        return self._overlap.told()
+        iteration_seconds (predicted).
+        With rounds there is `rounds`, too: steps of this replica, exchanges (of a fragment), bytes sent and bytes_per_step,
+        communication_seconds between replicas, exposed_seconds (of these, and of waits for other replicas), hidden (the share
+        that was not), fragments (lists of names)."""
+        told = self._overlap.told()
+        return told if self._rounds is None else {**told, "rounds": self._rounds.report()}
 
     def tuning(self) -> dict[str, Any] | None:
         """What the tuning of buckets has tried, on rank 0: settled, trials (iteration, candidate, seconds of an
@@ -421,7 +441,7 @@ class DataParallel(Compressed, Joined, Rebuilding, Watched, nn.Module):
         else:
             setattr(self.module, name, value)
             if name in _own_names.names_of(DataParallel) and name != "training":
-                _own_names.give_way(self, DataParallel, [name], self._group.rank)
+                _own_names.give_way(self, DataParallel, [name], self._everyone.rank)
 
     def __delattr__(self, name: str) -> None:
         delattr(self.module, name)

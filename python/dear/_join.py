@@ -60,6 +60,9 @@ class Join:
             return
         if error is None:
             self._join.end()
+            for model in self._models:
+                if model._rounds is not None:
+                    model._rounds.end()
         else:
             self._join.abandon(f"it left join() with {type(error).__name__}: {error}")
 
@@ -89,7 +92,8 @@ def join(
     ranks afterwards.
 
     divide_by_initial_world_size: gradients are the mean over all ranks, one without data counting as zero; else over
-        those that have data. Both are a mean over ranks: model.samples(n) makes it one over samples.
+        those that have data. Both are a mean over ranks: model.samples(n) makes it one over samples. With rounds an exchange
+        is always over the replicas that made steps in its round.
     enable: False: the context does nothing.
     throw_on_early_termination: MismatchError, on every rank, at the first step for which a rank has no data. Models with
         SyncBatchNorm need it.

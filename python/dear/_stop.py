@@ -28,7 +28,7 @@ class StopOnSignal:
     def __init__(
         self, model: Union[DataParallel, _C.Group], *, signal: int = signals.SIGTERM, interval: float = 1.0
     ) -> None:
-        group = model._group if isinstance(model, DataParallel) else model
+        group = model._everyone if isinstance(model, DataParallel) else model
         self._own = _C.StopOnSignal(group, int(signal), interval)
 
     def requested(self) -> bool:

@@ -12,5 +12,6 @@ PYBIND11_MODULE(_C, module) {
   dear::python::bind_batch_norm(module);
   dear::python::bind_moe(module);
   dear::python::bind_pipeline(module);
+  dear::python::bind_rounds(module);
   dear::python::bind_planning(module);
 }

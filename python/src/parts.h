@@ -89,6 +89,8 @@ void bind_checkpoints(py::module_& module, BoundTraining& training);
 void bind_kfac(py::module_& module);
 // Mixtures of experts.
 void bind_moe(py::module_& module);
+// Training by rounds.
+void bind_rounds(py::module_& module);
 // One model over machines that are far apart.
 void bind_pipeline(py::module_& module);
 // The backend of torch.distributed. After bind_groups().

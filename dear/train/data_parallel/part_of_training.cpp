@@ -128,6 +128,19 @@ void PartOfTraining::translate(const std::exception_ptr& error) const {
   if (dp_.trainer_->options_.translate_error) dp_.trainer_->options_.translate_error(error);
 }
 
+void PartOfTraining::require_writable_parameters(const char* whose) const {
+  const DataParallelOptions& options = dp_.trainer_->options_;
+  if (options.one_copy || options.fp32_masters)
+    throw ConfigError(
+        fmt::format("rank {}: {} writes parameters after a step, which one_copy and fp32_masters do not "
+                    "allow: leave {} out",
+                    group().rank(), whose, options.one_copy ? "one_copy" : "fp32_masters"));
+}
+
+void PartOfTraining::add_counts(std::function<Counts()> counts) const {
+  dp_.trainer_->counts_beside_.push_back(std::move(counts));
+}
+
 bool PartOfTraining::records_trace() const { return dp_.trainer_->options_.record_trace; }
 void PartOfTraining::add_spans(const void* owner, std::function<std::vector<Span>()> spans) const {
   dp_.trainer_->record_.add_part(owner, std::move(spans));

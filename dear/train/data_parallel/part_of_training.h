@@ -17,8 +17,8 @@ class DataParallel;
 
 namespace train {
 
-// A DataParallel as a Kfac sees it, which is a part of its training: it changes the means of gradients before
-// step(). The DataParallel outlives this object.
+// A DataParallel as a Kfac or Rounds see it, which are a part of its training: they change the means of
+// gradients before step(), or parameters after it. The DataParallel outlives this object.
 class PartOfTraining {
  public:
   explicit PartOfTraining(DataParallel& dp) : dp_(dp) {}
@@ -49,6 +49,15 @@ class PartOfTraining {
   [[nodiscard]] std::optional<double> learning_rate_of(const torch::Tensor& weight) const;
   // Gives what is thrown in a backward pass to a binding of another language.
   void translate(const std::exception_ptr& error) const;
+
+  // ConfigError where parameters have copies elsewhere, so that nobody else may write them between steps.
+  void require_writable_parameters(const char* whose) const;
+  // What travels beside the engine, so far: DataParallel::statistics() and metrics count it, too. `counts` is
+  // called as long as the DataParallel lives.
+  struct Counts {
+    double exposed_seconds = 0, communication_seconds = 0, bytes = 0;
+  };
+  void add_counts(std::function<Counts()> counts) const;
 
   [[nodiscard]] bool records_trace() const;
   // Adds spans to DataParallel::trace().

@@ -51,13 +51,23 @@ double Reports::clock_now() {
 }
 
 DataParallelStatistics Reports::statistics() const {
-  if (!own_.alone_) return own_.record_.statistics(own_.engine_.get());
-  return {.iterations = own_.steps_alone_};
+  DataParallelStatistics all{.iterations = own_.steps_alone_};
+  if (!own_.alone_) all = own_.record_.statistics(own_.engine_.get());
+  for (const auto& counts : own_.counts_beside_) {
+    const PartOfTraining::Counts more = counts();
+    all.exposed_seconds += more.exposed_seconds;
+    all.communication_seconds += more.communication_seconds;
+    all.bytes += more.bytes;
+  }
+  return all;
 }
 
 metrics::StepSample Reports::sample() const {
-  if (!own_.engine_) return {};
-  const DataParallelStatistics now = own_.record_.statistics(own_.engine_.get());
+  const DataParallelStatistics now = statistics();
+  if (!own_.engine_)
+    return {.exposed_seconds = now.exposed_seconds,
+            .communication_seconds = now.communication_seconds,
+            .bytes = now.bytes};
   const auto [tuning, candidate] = own_.changes_->standing();
   return {.exposed_seconds = now.exposed_seconds,
           .communication_seconds = now.communication_seconds,

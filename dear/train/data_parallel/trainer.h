@@ -22,6 +22,7 @@
 #include "dear/train/data_parallel/gradient_changes.h"
 #include "dear/train/data_parallel/model_changes.h"
 #include "dear/train/data_parallel/monitoring.h"
+#include "dear/train/data_parallel/part_of_training.h"
 #include "dear/train/data_parallel/reports.h"
 #include "dear/train/data_parallel/run_record.h"
 #include "dear/train/data_parallel/shared_buffers.h"
@@ -150,6 +151,7 @@ class Trainer : public autograd::OperatorObserver {
   std::atomic<bool> backward_seen_{false};          // in this pass, while recording
   bool recording_ = false;                          // for the user, or because buckets are to be chosen by it
   RunRecord record_;
+  std::vector<std::function<PartOfTraining::Counts()>> counts_beside_;
   Monitoring monitoring_{
       group_, options_.check_gradients,
       Watch::Source{[this] { return reports.sample(); }, [this] { return reports.memory(); },
