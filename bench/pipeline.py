@@ -4,7 +4,8 @@
 
 A GPT whose blocks lie on all ranks. Rank r is at site r % SITES: links inside a site carry --inside Mb/s, others --between Mb/s with
 --latency ms. They are modelled, one for each ordered pair of ranks, for all sides; with --wires messages go over Gloo as they are,
-between hosts whose links are such, or as --cluster says. Devices are as fast as this program measures.
+between hosts whose links are such, or as --cluster says. Devices are as fast as this program measures,
+while all compute, anew in each turn.
 
 Sides: plans of dear.pipeline() by OP-Fence (compressed by AdaTopK, by uniform top-k, and dense), cut into equal work and into equal
 numbers of operators; and torch.distributed.pipelining (Schedule1F1B) with the stages of equal number. Losses of all dense sides in all
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import json
 import pathlib
 import statistics
@@ -30,6 +32,7 @@ from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
 import dear
+from dear import _pipeline_operators, _pipeline_trace
 
 EXAMPLE = pathlib.Path(__file__).parents[1] / "examples" / "python" / "pipeline.py"
 SAME = 1e-5  # relative, in fp32
@@ -67,11 +70,8 @@ def links(options: argparse.Namespace, ranks: int, speed: float) -> str:
     else:
 
         def of_pairs(inside: float, between: float) -> list[list[float | None]]:
-            sites = [rank % options.sites for rank in range(ranks)]
-            return [
-                [None if a == b else inside if sites[a] == sites[b] else between for b in range(ranks)]
-                for a in range(ranks)
-            ]
+            rates = [inside, *[between] * (options.sites - 1)]  # by how many sites lie between two ranks
+            return [[None if a == b else rates[(a - b) % options.sites] for b in range(ranks)] for a in range(ranks)]
 
         cluster = {
             "format": "dear-pair-cluster",
@@ -92,11 +92,7 @@ def peak_of(act: Callable[[], object]) -> int:
         act()
     result = profiled.profiler.kineto_results
     given = sorted((one.start_ns(), one.nbytes()) for one in result.events() if one.name() == "[memory]")
-    most = out = 0
-    for _, size in given:
-        out += size
-        most = max(most, out)
-    return most
+    return max(itertools.accumulate(size for _, size in given), default=0)
 
 
 class Bench:
@@ -106,7 +102,14 @@ class Bench:
         generator = torch.Generator().manual_seed(1)
         shape = options.batch, options.context
         self.x, self.y = (torch.randint(0, 256, shape, generator=generator) for _ in range(2))
-        self.cluster = links(options, self.ranks, self.speed())
+        model, self.part = self.model(), self.x[: options.batch // options.micro_batches]
+        traced = _pipeline_trace.trace(model, (self.part,), {}, ())
+        self.operators = _pipeline_operators.to_json(_pipeline_operators.operators_of(traced), model)
+        works = (one.items() for one in json.loads(self.operators)["operators"])
+        self.work = sum(value for items in works for key, value in items if key.endswith("_work"))
+        self.probed = self.model()
+        self.speeds = [self.speed()]
+        self.cluster = links(options, self.ranks, self.speeds[0])
         self.network = None if options.wires else dear.ModelledNetwork(self.cluster)
 
     def model(self) -> Any:
@@ -121,18 +124,21 @@ class Bench:
 
     def speed(self) -> float:
         """Operations a second that a rank attains in the model while all of them compute; the slowest counts."""
-        model, part = self.model(), self.x[: len(self.x) // self.options.micro_batches]
-        with dear._pipeline_trace._Work() as work:
-            self.example.cross_entropy(model(part), self.y[: len(part)])
         times = []
         dist.barrier()
-        for _ in range(20):
+        for _ in range(5):
             begin = time.perf_counter()
-            self.example.cross_entropy(model(part), self.y[: len(part)]).backward()
+            self.example.cross_entropy(self.probed(self.part), self.y[: len(self.part)]).backward()
             times.append(time.perf_counter() - begin)
         slowest = torch.tensor(statistics.median(times), dtype=torch.float64)
         dist.all_reduce(slowest, dist.ReduceOp.MAX)
-        return 3 * work.operations / float(slowest)  # backward: as much for inputs, and for parameters
+        return self.work / float(slowest)
+
+    def expected(self, pipe: Any) -> float:
+        """Seconds that the plan says of a step, at the speed that devices had meanwhile."""
+        cluster = links(self.options, self.ranks, statistics.median(self.speeds))
+        read = dear._C.pipeline_read(pipe.plan, "the plan", self.operators, cluster)
+        return read.estimated_seconds + pipe.estimated_seconds - pipe._made.read.estimated_seconds
 
     def pipe(self, method: str, compress: str | None, group: Any = None) -> tuple[Any, Any]:
         model = self.model()
@@ -236,6 +242,7 @@ class Bench:
         seconds: dict[str, list[float]] = {name: [] for name in sides}
         losses: dict[str, list[Tensor]] = {name: [] for name in sides}
         for turn in range(options.turns + 1):
+            self.speeds.append(self.speed())
             for name, (step, pipe) in sides.items():
                 dist.barrier()
                 begin = time.perf_counter()
@@ -284,7 +291,7 @@ class Bench:
             line = f"{name:12} {took:7.3f} s {min(seconds[name]):7.3f} s {max(seconds[name]):7.3f} s "
             line += "".join(f" {medians[rival] / took:6.2f}" for rival in rivals)
             if name != "pytorch":
-                line += f";  {pipe.estimated_seconds:6.3f} s, {pipe.estimated_seconds / took:.2f}"
+                line += f";  {self.expected(pipe):6.3f} s, {self.expected(pipe) / took:.2f}"
             print(line)
         for name, of_ranks in peaks.items():
             told = (f"{measured / 1e6:.1f} ({planned / measured:.2f})" for measured, planned in of_ranks)

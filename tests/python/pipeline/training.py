@@ -203,6 +203,25 @@ class Training(Case):
         self.assertEqual({name for name, parameter in before.items() if parameter() is not None}, own)
         self.assertEqual(sum(len(group["params"]) for group in optimizer.param_groups), len(own))
 
+    def test_memory_that_a_plan_expects(self) -> None:
+        model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+        pipe, _ = dear.pipeline(
+            model,
+            sgd(model),
+            sample=torch.ones(4, 4),
+            micro_batches=2,
+            method="equal-number",
+            process_group=groups.pair,
+        )
+        self.assertEqual(pipe.stages, [["0"], ["1", "2"]])
+        # Bytes with a pencil: three copies of parameters; the first stage holds what it sent of two micro-batches, which no
+        # backward reads, with room for their gradients.
+        first = 3 * 160 + 2 * 64 + 2 * 64
+        # Of one micro-batch what came, what the ReLU gave and three times the output, for the loss; one more micro-batch is
+        # on its way here, and two gradients are on their way back.
+        last = 3 * 108 + 64 + 64 + 3 * 24 + 64 + 2 * 64
+        self.assertEqual(pipe.estimated_peak_bytes, [first, last][pipe.rank])
+
     def test_a_state_goes_onto_another_plan(self) -> None:
         model = Drawn(8)
         pipe, expected = self.trained(model, sgd)
