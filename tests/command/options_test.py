@@ -69,6 +69,7 @@ RESULTS = [
     ("dear plan", ["--model", "gpt2-s-moe", "--cluster", "p3dn-64", "--ranks", "8"], ["computation", "communication"]),
     ("dear pipeline plan", PIPELINE, ["computation", "communication"]),
     ("dear pipeline simulate", PIPELINE, ["computation", "communication"]),
+    ("dear pipeline train", [*TINY[:-2], "--steps", "2"], []),
     ("dear tune", JOB, ["computation", "communication"]),
     ("dear bench collective", ["--ranks", "2", "--sizes", "4B", "--repeat", "1", "--rivals", "none"], []),
     ("dear bench links", ["--sizes", "16KiB,64KiB", "--repeat", "9", "--network", "bandwidth=100mbit,latency=50us"], ["communication"]),

@@ -8,6 +8,7 @@
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/shaped/pair_links.h"
+#include "dear/comm/shm/testing/shm_threads.h"
 #include "dear/systems/pipeline/testing/nets.h"
 #include "dear/systems/pipeline/testing/plans.h"
 
@@ -137,6 +138,18 @@ TEST(Pipelines, OverModelledLinksArePlannedAndGiveTheGradientsOfOneProcess) {
   const Found found = step_on(std::move(groups), 5, batch, at::kDouble,
                               {.micro_batches = 8, .cluster = cluster, .record_trace = true});
   expect_as_one_process(found, 5, batch, at::kDouble, 8);
+}
+
+TEST(Pipelines, InSharedMemoryGiveTheGradientsOfOneProcess) {
+  for (const int ranks : {2, 4}) {
+    std::vector<Group> groups;
+    for (auto& backend : backends::testing::make_shm_threads(ranks))
+      groups.emplace_back(std::move(backend), Group::Options{});
+    const Batch batch = batch_of(16, at::kDouble);
+    const Found found =
+        step_on(std::move(groups), 6, batch, at::kDouble, {.micro_batches = 8, .measure = false});
+    expect_as_one_process(found, 6, batch, at::kDouble, 8);
+  }
 }
 
 TEST(Pipelines, WithARatioOfOneAreThoseWithoutCompressionToTheBit) {
