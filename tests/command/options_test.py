@@ -72,6 +72,7 @@ RESULTS = [
     ("dear pipeline simulate", PIPELINE, ["computation", "communication"]),
     ("dear rounds run", ["--problem", "quadratic"], []),
     ("dear rounds run", ["--problem", "quadratic", "--workers", "2", *AT_ONCE], ["communication"]),
+    ("dear pipeline train", [*TINY[:-2], "--steps", "2"], []),
     ("dear tune", JOB, ["computation", "communication"]),
     ("dear bench collective", ["--ranks", "2", "--sizes", "4B", "--repeat", "1", "--rivals", "none"], []),
     ("dear bench links", ["--sizes", "16KiB,64KiB", "--repeat", "9", "--network", "bandwidth=100mbit,latency=50us"], ["communication"]),

@@ -20,6 +20,7 @@ MARKS = {
     "dear profile": "not run: the file is the reader's",
     "dear train": "not run: minutes",
     "dear tune training": "not run: minutes",
+    "dear pipeline train": "not run: minutes",
     "dear trace summary": "needs torch",
     "dear replay": "not run: minutes",
     "dear bench collective": "not run: minutes",

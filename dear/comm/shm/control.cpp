@@ -53,6 +53,14 @@ using os::relax;
 using os::sleep_on;
 using os::wake_all;
 
+struct Asleep {
+  explicit Asleep(std::atomic<std::uint32_t>& count) : sleepers(count) { sleepers.fetch_add(1); }
+  Asleep(const Asleep&) = delete;
+  Asleep& operator=(const Asleep&) = delete;
+  ~Asleep() { sleepers.fetch_sub(1); }
+  std::atomic<std::uint32_t>& sleepers;
+};
+
 constexpr std::uint32_t kFailed = 1;
 constexpr std::uint32_t kRing = 2;
 constexpr auto kSpin = std::chrono::microseconds(10);
@@ -163,13 +171,6 @@ bool Control::yield() const {
 }
 
 void Control::sleep_until_all_here(const Describe& what, Deadline deadline) {
-  struct Asleep {
-    explicit Asleep(std::atomic<std::uint32_t>& count) : sleepers(count) { sleepers.fetch_add(1); }
-    Asleep(const Asleep&) = delete;
-    Asleep& operator=(const Asleep&) = delete;
-    ~Asleep() { sleepers.fetch_sub(1); }
-    std::atomic<std::uint32_t>& sleepers;
-  };
   const Asleep asleep(board_->sleepers);
   const SteadyTime since = SteadyClock::now();
   SteadyTime next_look = since + kFirstLook;
@@ -257,6 +258,40 @@ void Control::fail(FailureKind kind, const std::string& message) {
     sleep_on(board_->bell, now, patience.remaining());
   } while (!patience.expired());
   throw_as(kind, message);
+}
+
+void Control::throw_if_failed() const {
+  if ((board_->bell.load(std::memory_order_acquire) & kFailed) != 0) throw_failure();
+}
+
+// It writes `sleepers`, as a sleeper does: one of the two sees the other.
+void Control::ring() {
+  if (board_->sleepers.fetch_add(0, std::memory_order_seq_cst) == 0) return;
+  board_->bell.fetch_add(kRing, std::memory_order_acq_rel);
+  wake_all(board_->bell);
+}
+
+bool Control::sleep_unless(const std::function<bool()>& done, std::chrono::nanoseconds pause) {
+  const Asleep asleep(board_->sleepers);
+  const std::uint32_t bell = board_->bell.load(std::memory_order_acquire);
+  if (done() || (bell & kFailed) != 0) return true;
+  sleep_on(board_->bell, bell, pause);
+  return done();
+}
+
+std::vector<int> Control::gone_of(const std::vector<int>& ranks) const {
+  std::vector<int> gone;
+  for (const int rank : ranks)
+    if (slot(rank).left.load(std::memory_order_acquire) || peers_.ended(rank)) gone.push_back(rank);
+  return gone;
+}
+
+void Control::fail_gone(int rank, const Describe& what) {
+  fail(FailureKind::transport, peers_.is_gone(rank, slot(rank).left.load(std::memory_order_acquire), what()));
+}
+
+void Control::fail_late_beside(const std::vector<int>& ranks, const Describe& what, SteadyTime since) {
+  fail(FailureKind::timeout, peers_.are_late(ranks, now_seconds() - seconds_of(since), what()));
 }
 
 void Control::throw_failure() const { throw_as(board_->kind, board_->message); }

@@ -55,6 +55,7 @@ class Control {
           std::function<void()> meanwhile = {});
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
+  ~Control() { leave(); }  // peers that still wait for this rank, or will, are told that it left
 
   // Says in words, for a message, what the ranks do: "wait in collective 3". Called only on failure.
   using Describe = std::function<std::string()>;
@@ -63,9 +64,6 @@ class Control {
   // group's failure; a TransportError when a rank that is waited for died or left, a TimeoutError at the
   // deadline: these become the group's failure.
   void barrier(const Describe& what, Deadline deadline, Waiting waiting = Waiting::asleep);
-
-  // Peers that still wait for this rank, or will, are told that it left.
-  void leave() noexcept;
 
   // The summary of a rank for the parity of a sequence. Its rank writes it before a barrier, and all read it
   // between this barrier and the next one; a rank is never more than one sequence ahead of a reader.
@@ -88,7 +86,18 @@ class Control {
   // Posts and throws the group's failure.
   [[noreturn]] void fail(FailureKind kind, const std::string& message);
 
+  // For messages beside the barrier (shm_channels.h), on any thread. ring() wakes who is in sleep_unless(),
+  // which returns what `done` says, now or after it was woken or `pause` has passed: who writes and then
+  // rings is seen by `done`, or wakes the sleeper.
+  void throw_if_failed() const;
+  void ring();
+  bool sleep_unless(const std::function<bool()>& done, std::chrono::nanoseconds pause);
+  [[nodiscard]] std::vector<int> gone_of(const std::vector<int>& ranks) const;  // who left or died
+  [[noreturn]] void fail_gone(int rank, const Describe& what);
+  [[noreturn]] void fail_late_beside(const std::vector<int>& ranks, const Describe& what, SteadyTime since);
+
  private:
+  void leave() noexcept;
   struct Board;
   struct RankSlot;
   struct Arrival;

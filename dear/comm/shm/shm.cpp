@@ -16,6 +16,7 @@
 #include "dear/comm/shm/meeting.h"
 #include "dear/comm/shm/mismatch.h"
 #include "dear/comm/shm/movement.h"
+#include "dear/comm/shm/shm_channels.h"
 
 namespace dear::backends {
 namespace {
@@ -54,9 +55,6 @@ class Shm final : public SharedMemory {
                                            options_.meanwhile)),
         channel_(std::move(meeting.channel)),
         parts_(static_cast<std::size_t>(size_)) {}
-  Shm(const Shm&) = delete;
-  Shm& operator=(const Shm&) = delete;
-  ~Shm() override { control_->leave(); }
 
   // Returns once all ranks have mapped the shared memory.
   void meet(Deadline deadline) {
@@ -129,6 +127,9 @@ class Shm final : public SharedMemory {
       part = make_shm(options);
     });
     return part;
+  }
+  std::unique_ptr<channels::Channels> open_channels(int, int, Deadline deadline) override {
+    return make_shm_channels(*this, control_, deadline);
   }
   [[nodiscard]] int name() const override { return options_.name_of(rank_); }
 
@@ -213,9 +214,7 @@ Timing Shm::enter(RequestSummary& mine, SteadyTime now, bool timed, const Contro
   if (!alike) {
     throw_on_mismatch(all_summaries(), options_.names);
   }
-  if (!timed) {
-    return {};
-  }
+  if (!timed) return {};
   std::int64_t arrived = 0;
   std::int64_t asked = 0;
   for (int rank = 0; rank < size_; ++rank) {

@@ -1,14 +1,13 @@
 // Bad input is one sentence on every rank, and who waits for a rank that fails says which stage, operator and
 // micro-batch it waited for.
 
-#include <csignal>
 #include <future>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dear/base/os/testing/reserved_port.h"
-#include "dear/comm/backends/gloo_in_test.h"
+#include "dear/comm/shm/testing/ranks.h"
+#include "dear/systems/pipeline/testing/killed.h"
 #include "dear/systems/pipeline/testing/nets.h"
 
 namespace dear::systems::pipeline::failures_test {
@@ -16,6 +15,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Each;
+using testing::expect_a_killed_rank_is_named;
 using testing::groups_of;
 using ::testing::HasSubstr;
 using testing::loss_of;
@@ -103,32 +103,8 @@ TEST(Failures, OfADeadlineNameStageAndMicroBatch) {
 }
 
 TEST(Failures, OfAKilledRankNameItAndWhatItWasWaitedFor) {
-  const os::testing::ReservedPort port;
-  const auto reports = os::testing::run_in_processes(3, [&](int rank) {
-    const Group group = backends::testing::gloo_group(port.number(), rank, 3);
-    Net net;
-    const auto layer = [&](const char* name) {
-      return net.root->register_module(name, torch::nn::Linear(kWidth, kWidth));
-    };
-    const auto a = net.model.add("a", layer("a"), {PipelineModel::batch()});
-    const auto b = net.model.add("b", layer("b"), {a});
-    const auto last = layer("c");
-    net.model.add_function("c",
-                           [&, last, passes = std::make_shared<int>(0)](const Tensors& read) {
-                             if (rank == 2 && ++*passes == 3)
-                               raise(SIGKILL);  // the first is that of the sample
-                             return last->forward(read[0]);
-                           },
-                           {b}, {last->weight, last->bias});
-    Pipeline pipe(net.model, {whole_batch()}, group,
-                  {.micro_batches = 4, .method = "equal-number", .measure = false});
-    pipe.step({whole_batch()}, whole_batch(), loss_of);
-  });
-  EXPECT_EQ(reports[2], "killed by signal 9");
-  EXPECT_THAT(reports[1], AllOf(StartsWith("TransportError: rank 1: stage 1 ('b') "),
-                                HasSubstr("micro-batch"), HasSubstr("stage 2 ('c') on rank 2")));
-  EXPECT_THAT(reports[0], AllOf(StartsWith("TransportError: rank 0: stage 0 ('a') "),
-                                HasSubstr("micro-batch"), HasSubstr("rank 2")));
+  const std::string rendezvous = backends::testing::fresh_rendezvous();
+  expect_a_killed_rank_is_named([&](int rank) { return backends::testing::meet_as(rank, 3, rendezvous); });
 }
 
 TEST(Refusals, OfABatchLeaveThePipelineWhole) {

@@ -126,6 +126,7 @@ void Pipeline::load_state(const std::map<std::string, torch::Tensor>& state) {
   made_->parameters->load(state);
 }
 const std::string& Pipeline::plan() const { return made_->plan; }
+int Pipeline::micro_batches() const { return made_->job.micro_batches; }
 double Pipeline::predicted_seconds() const { return made_->predicted_seconds; }
 const PipelineStatistics& Pipeline::statistics() const { return made_->statistics; }
 

@@ -71,9 +71,9 @@ class Pipeline {
   using Loss = std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)>;
 
   // `sample` is a batch as step() gets it. The model is whole on every rank, and has rank 0's values then;
-  // what lies on other ranks has no element afterwards. On a group with messages: of Gloo, MPI or links of
-  // pairs. ConfigError on every rank for what cannot be sampled, planned or cut; MismatchError where ranks'
-  // models differ.
+  // what lies on other ranks has no element afterwards. On a group that has messages: of shm, gloo,
+  // mpi-messages or links of pairs. ConfigError on every rank for what cannot be sampled, planned or cut;
+  // MismatchError where ranks' models differ.
   Pipeline(const PipelineModel& model, const Tensors& sample, const Group& group,
            const PipelineOptions& options = {});
   Pipeline(Pipeline&&) noexcept;
@@ -94,7 +94,8 @@ class Pipeline {
   [[nodiscard]] std::map<std::string, torch::Tensor> state();
   void load_state(const std::map<std::string, torch::Tensor>& state);
 
-  [[nodiscard]] const std::string& plan() const;          // as a file has it
+  [[nodiscard]] const std::string& plan() const;  // as a file has it
+  [[nodiscard]] int micro_batches() const;
   [[nodiscard]] double predicted_seconds() const;         // of a step by the plan, played in virtual time
   [[nodiscard]] std::vector<std::string> stages() const;  // "stage 0 ('a' to 'c') on rank 1"
   [[nodiscard]] const PipelineStatistics& statistics() const;

@@ -2,12 +2,16 @@
 
 #include "dear/systems/pipeline/pipeline.h"
 
+#include <atomic>
+#include <future>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/optim/adamw.h>
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/shaped/pair_links.h"
+#include "dear/comm/shm/testing/shm_threads.h"
 #include "dear/systems/pipeline/testing/nets.h"
 #include "dear/systems/pipeline/testing/plans.h"
 
@@ -137,6 +141,81 @@ TEST(Pipelines, OverModelledLinksArePlannedAndGiveTheGradientsOfOneProcess) {
   const Found found = step_on(std::move(groups), 5, batch, at::kDouble,
                               {.micro_batches = 8, .cluster = cluster, .record_trace = true});
   expect_as_one_process(found, 5, batch, at::kDouble, 8);
+}
+
+TEST(Pipelines, InSharedMemoryGiveTheGradientsOfOneProcess) {
+  for (const int ranks : {2, 4}) {
+    std::vector<Group> groups;
+    for (auto& backend : backends::testing::make_shm_threads(ranks))
+      groups.emplace_back(std::move(backend), Group::Options{});
+    const Batch batch = batch_of(16, at::kDouble);
+    const Found found =
+        step_on(std::move(groups), 6, batch, at::kDouble, {.micro_batches = 8, .measure = false});
+    expect_as_one_process(found, 6, batch, at::kDouble, 8);
+  }
+}
+
+// Sets a promise when something has happened so often.
+class Counted {
+ public:
+  explicit Counted(int times) : left_(times) {}
+  void happened() {
+    if (--left_ == 0) all_.set_value();
+  }
+  [[nodiscard]] bool came() const {
+    return all_came_.wait_for(std::chrono::seconds(30)) == std::future_status::ready;
+  }
+
+ private:
+  std::atomic<int> left_;
+  std::promise<void> all_;
+  std::shared_future<void> all_came_ = all_.get_future().share();
+};
+
+// The rank behind takes nothing before the one in front has computed and sent all forwards; and that goes
+// back to nothing before the one behind has sent all gradients. Messages are long enough for channels to wait
+// for their receive.
+TEST(Pipelines, ComputeOnWhileNobodyTakesWhatTheySent) {
+  Counted forwards(kParts + 1), backwards(kParts);  // one forward is of the sample
+  const auto make = [&](int rank) {
+    Net net;
+    const auto layer = [&](const char* name) {
+      return net.root->register_module(name, torch::nn::Linear(testing::kWidth, testing::kWidth));
+    };
+    const auto front = layer("front"), behind = layer("behind");
+    const auto passes = std::make_shared<int>(0);
+    const auto x = net.model.add_function(
+        "front",
+        [&, front, rank, passes](const Tensors& read) {
+          const torch::Tensor made = front->forward(read[0]);
+          if (rank == 0) forwards.happened();
+          if (rank == 0 && ++*passes > 1)
+            made.register_hook([&](const torch::Tensor& /*gradient*/) { EXPECT_TRUE(backwards.came()); });
+          return made;
+        },
+        {PipelineModel::batch()}, {front->weight, front->bias});
+    net.model.add_function(
+        "behind",
+        [&, behind, rank, passes](const Tensors& read) {
+          const torch::Tensor made = behind->forward(read[0]);
+          if (rank == 0 || ++*passes == 1) return made;
+          EXPECT_TRUE(forwards.came());
+          made.register_hook([&](const torch::Tensor& /*gradient*/) { backwards.happened(); });
+          return made;
+        },
+        {x}, {behind->weight, behind->bias});
+    net.root->to(at::kDouble);
+    return net;
+  };
+  const Net nets[]{make(0), make(1)};
+  const Batch batch = batch_of(64 * kParts, at::kDouble);
+  EXPECT_THAT(run_on(groups_of(2),
+                     [&](int rank, const Group& group) {
+                       Pipeline pipe(nets[rank].model, {batch.inputs[0]}, group,
+                                     {.micro_batches = kParts, .schedule = "gpipe", .measure = false});
+                       pipe.step({batch.inputs[0]}, batch.targets, loss_of);
+                     }),
+              Each("ok"));
 }
 
 TEST(Pipelines, WithARatioOfOneAreThoseWithoutCompressionToTheBit) {

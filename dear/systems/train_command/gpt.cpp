@@ -31,9 +31,13 @@ class BlockImpl : public torch::nn::Module {
   }
 
   torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& future) {
-    const torch::Tensor attended =
-        x + attention_output_(attend(query_key_value_(attention_norm_(x)), heads_, future));
-    return attended + mlp_output_(torch::gelu(mlp_input_(mlp_norm_(attended))));
+    return with_mlp(with_attention(x, future));
+  }
+  torch::Tensor with_attention(const torch::Tensor& x, const torch::Tensor& future) {
+    return x + attention_output_(attend(query_key_value_(attention_norm_(x)), heads_, future));
+  }
+  torch::Tensor with_mlp(const torch::Tensor& x) {
+    return x + mlp_output_(torch::gelu(mlp_input_(mlp_norm_(x))));
   }
 
  private:
@@ -101,15 +105,41 @@ void initialise(torch::nn::Module& model, const GptOptions& options) {
 }
 
 torch::Tensor GptImpl::forward(const torch::Tensor& characters) {
-  const std::int64_t time = characters.size(1);
-  TORCH_CHECK(time <= options_.context, "Gpt: ", time, " characters given, but the context is ",
-              options_.context);
-  const torch::Tensor future = future_of(time);
-  torch::Tensor x = token_embedding_(characters) + position_embedding_(torch::arange(time));
+  torch::Tensor x = embedded(characters);
+  const torch::Tensor future = future_of(characters.size(1));
   for (const auto& block : *blocks_) {
     x = block->as<BlockImpl>()->forward(x, future);
   }
+  return logits(x);
+}
+
+torch::Tensor GptImpl::embedded(const torch::Tensor& characters) {
+  const std::int64_t time = characters.size(1);
+  TORCH_CHECK(time <= options_.context, "Gpt: ", time, " characters given, but the context is ",
+              options_.context);
+  return token_embedding_(characters) + position_embedding_(torch::arange(time));
+}
+
+torch::Tensor GptImpl::logits(const torch::Tensor& x) {
   return torch::linear(final_norm_(x), token_embedding_->weight);
+}
+
+PipelineModel GptImpl::as_operators() {
+  using Tensors = PipelineModel::Tensors;
+  const auto self = std::dynamic_pointer_cast<GptImpl>(shared_from_this());
+  PipelineModel model(self);
+  auto x = model.add_function("embedding", [self](const Tensors& in) { return self->embedded(in[0]); },
+                              {PipelineModel::batch()});
+  for (std::size_t layer = 0; layer < blocks_->size(); ++layer) {
+    const auto block = blocks_->ptr<BlockImpl>(layer);
+    x = model.add_function(
+        "blocks." + std::to_string(layer) + ".attention",
+        [block](const Tensors& in) { return block->with_attention(in[0], future_of(in[0].size(1))); }, {x});
+    x = model.add_function("blocks." + std::to_string(layer) + ".mlp",
+                           [block](const Tensors& in) { return block->with_mlp(in[0]); }, {x});
+  }
+  model.add_function("head", [self](const Tensors& in) { return self->logits(in[0]); }, {x});
+  return model;
 }
 
 std::int64_t parameter_count(const GptOptions& options) {
@@ -123,6 +153,15 @@ std::int64_t parameter_count(const GptOptions& options) {
 
 torch::Tensor cross_entropy(const torch::Tensor& logits, const torch::Tensor& targets) {
   return torch::nn::functional::cross_entropy(logits.flatten(0, 1), targets.flatten());
+}
+
+torch::Tensor samples_of(const Corpus& corpus, const BatchSlice& slice, std::int64_t context) {
+  torch::Tensor samples = torch::empty({slice.count, context + 1}, torch::kInt64);
+  auto* out = samples.data_ptr<std::int64_t>();
+  for (const std::int64_t position :
+       sample_positions(slice, static_cast<std::int64_t>(corpus.numbers.size()) - context))
+    out = std::copy_n(corpus.numbers.begin() + position, context + 1, out);
+  return samples;
 }
 
 std::vector<std::int64_t> generate(Gpt model, std::vector<std::int64_t> start, std::int64_t count,

@@ -9,6 +9,9 @@
 #include <torch/nn/modules/normalization.h>
 #include <torch/nn/pimpl.h>
 
+#include "dear/systems/pipeline/pipeline_model.h"
+#include "dear/systems/train_command/corpus.h"
+
 namespace dear::train_command {
 
 struct GptOptions {
@@ -30,9 +33,15 @@ class GptImpl : public torch::nn::Module {
   // int64 [batch, time] with time <= context -> logits [batch, time, vocabulary] of each next character.
   torch::Tensor forward(const torch::Tensor& characters);
 
+  // What forward() computes, as operators: the embedding, attention and perceptron of each block, the head.
+  [[nodiscard]] PipelineModel as_operators();
+
   [[nodiscard]] const GptOptions& options() const { return options_; }
 
  private:
+  [[nodiscard]] torch::Tensor embedded(const torch::Tensor& characters);
+  [[nodiscard]] torch::Tensor logits(const torch::Tensor& x);
+
   GptOptions options_;
   torch::nn::Embedding token_embedding_{nullptr};
   torch::nn::Embedding position_embedding_{nullptr};
@@ -56,6 +65,10 @@ std::int64_t parameter_count(const GptOptions& options);
 
 // Mean cross-entropy, in nats, of `logits` [batch, time, vocabulary] against int64 targets [batch, time].
 torch::Tensor cross_entropy(const torch::Tensor& logits, const torch::Tensor& targets);
+
+// Samples of a text, int64 [count, context + 1]: the last `context` characters of a row are the targets of
+// its first `context`.
+torch::Tensor samples_of(const Corpus& corpus, const BatchSlice& slice, std::int64_t context);
 
 // `count` characters that the model continues `start` (not empty) with, drawn from its probabilities at a
 // temperature of 0.8. The same for the same model and seed.

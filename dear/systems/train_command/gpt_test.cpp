@@ -37,6 +37,15 @@ TEST(Gpt, GivesALogitForEachNextCharacter) {
   EXPECT_EQ(model->forward(characters(1, 1)).sizes().vec(), (std::vector<std::int64_t>{1, 1, 11}));
 }
 
+TEST(Gpt, IsWhatItsOperatorsComputeInARow) {
+  Gpt model(kSmall);
+  torch::Tensor x = characters(3, 8);
+  const PipelineModel operators = model->as_operators();
+  EXPECT_EQ(operators.operators().size(), 2U + 2 * kSmall.layers);
+  for (const PipelineModel::Operator& one : operators.operators()) x = one.compute({x})[0];
+  EXPECT_TRUE(torch::equal(x, model->forward(characters(3, 8))));
+}
+
 TEST(Gpt, RefusesMoreCharactersThanItsContext) {
   Gpt model(kSmall);
   EXPECT_THROW(model->forward(characters(1, 9)), c10::Error);

@@ -38,24 +38,6 @@ GptOptions gpt_options(const TrainSettings& settings, const Corpus& corpus) {
           .seed = settings.job.seed};
 }
 
-// Makes this rank's part of the global batch of a step, int64 [batch, context + 1]: the last `context`
-// characters of a row are the targets of its first `context`.
-torch::Tensor make_batch(const TrainSettings& settings, const Corpus& corpus, std::int64_t step, int rank) {
-  const std::int64_t length = settings.job.context + 1;
-  const auto positions =
-      sample_positions({.seed = settings.job.seed,
-                        .step = step,
-                        .first = rank * settings.job.batch,
-                        .count = settings.job.batch},
-                       static_cast<std::int64_t>(corpus.numbers.size()) - settings.job.context);
-  torch::Tensor batch = torch::empty({settings.job.batch, length}, torch::kInt64);
-  auto* out = batch.data_ptr<std::int64_t>();
-  for (const std::int64_t position : positions) {
-    out = std::copy_n(corpus.numbers.begin() + position, length, out);
-  }
-  return batch;
-}
-
 std::vector<double> mean_over_ranks(Group group, const std::vector<double>& values) {
   const auto bytes = static_cast<std::int64_t>(values.size() * sizeof(double));
   const Buffer buffer = group.allocate(bytes);
@@ -274,7 +256,12 @@ bool Job::written() {
 }
 
 double Job::take_step() {
-  const torch::Tensor batch = make_batch(settings_, corpus_, steps_taken(), group_.rank());
+  const torch::Tensor batch = samples_of(corpus_,
+                                         {.seed = settings_.job.seed,
+                                          .step = steps_taken(),
+                                          .first = group_.rank() * settings_.job.batch,
+                                          .count = settings_.job.batch},
+                                         settings_.job.context);
   const torch::Tensor input = batch.slice(1, 0, settings_.job.context);
   const torch::Tensor logits = moe_ ? moe_->model()->forward(input) : model_->forward(input);
   torch::Tensor loss = cross_entropy(logits, batch.slice(1, 1));

@@ -18,6 +18,17 @@ std::string MoeJob::text() const {
       experts, every, gate, capacity_factor, overlap, parts, parts == 1 ? "" : "s");
 }
 
+std::string PipelineJob::text() const {
+  return fmt::format(
+      "pipeline: network {}, backend {}, steps {}, batch {}, micro-batches {}, layers {}, width {}, heads "
+      "{}, "
+      "context {}, seed {}, schedule {}, planner {}, stages {}, compression {} {}, plan {}, optimiser {}, lr "
+      "{}, trace {}",
+      cluster ? cluster->name : "real", gpt.backend, gpt.steps, gpt.batch, micro_batches, gpt.layers,
+      gpt.width, gpt.heads, gpt.context, gpt.seed, schedule, planner, stages_per_worker, compression, ratio,
+      plan_file, optimizer, learning_rate, record_trace);
+}
+
 std::string text_of(const std::optional<Compression>& compression) {
   return compression ? compression->text() : std::string(kDense);
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dear/comm/backends/init.h"
+#include "dear/platform/cluster/pair_cluster.h"
 #include "dear/schedule/codec/compression.h"
 #include "dear/schedule/policies/fusion_choice.h"
 
@@ -51,6 +52,23 @@ struct MoeJob {
   double balance_weight = 0.01;  // of the load-balancing loss
 
   [[nodiscard]] std::string text() const;
+};
+
+// A GPT whose layers lie on the workers, as options of `dear pipeline train` name it; see
+// systems/pipeline/pipeline.h. A step has `gpt.batch` samples of all workers.
+struct PipelineJob {
+  GptJob gpt{};
+  int micro_batches = 8;
+  int stages_per_worker = 1;
+  std::string schedule = "1f1b", planner = "op-fence", compression = "none";
+  double ratio = 100;
+  std::string plan_file{};               // in place of the above; "" for none
+  std::optional<PairCluster> cluster{};  // the modelled links of workers
+  std::string optimizer = "adamw";
+  double learning_rate = 0;
+  bool record_trace = false;
+
+  [[nodiscard]] std::string text() const;  // that tells jobs apart
 };
 
 // Where and how often a job saves checkpoints.

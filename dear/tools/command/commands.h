@@ -35,6 +35,8 @@ CLI::App* add_models_export(CLI::App& models);
 CLI::App* add_simulate_collective(CLI::App& simulate);
 // `dear pipeline clusters`: clusters with a link for each pair
 void add_pipeline_clusters(CLI::App& pipeline);
+// `dear pipeline train`: a small GPT whose layers lie on the workers
+void add_pipeline_train(CLI::App& pipeline);
 void add_tune_training(CLI::App& tune);  // `dear tune training`: the job of `dear train`, while it trains
 
 }  // namespace dear::cli

@@ -237,9 +237,11 @@ void add_simulate(CLI::App& parent) {
 
 void add_pipeline_command(CLI::App& app) {
   CLI::App* const command =
-      app.add_subcommand("pipeline", "Plan one model over devices that are far apart")->require_subcommand(1);
+      app.add_subcommand("pipeline", "Plan and train one model over devices that are far apart")
+          ->require_subcommand(1);
   add_plan(*command);
   add_simulate(*command);
+  add_pipeline_train(*command);
   add_pipeline_clusters(*command);
 }
 

@@ -1,4 +1,3 @@
-#include <cerrno>
 #include <chrono>
 #include <exception>
 #include <iostream>
@@ -42,11 +41,6 @@
 
 namespace dear::cli {
 namespace {
-
-void say(const std::string& text) {
-  std::cout << text << std::flush;
-  if (!std::cout) throw Error(with_errno("cannot write to standard output", errno));
-}
 
 std::string optimizer_of(const TrainSettings& settings) {
   return settings.kfac ? fmt::format("{} ({})", settings.optimizer, settings.kfac->text())

@@ -158,25 +158,12 @@ void choose_saving(const TrainOptions& options, TrainSettings& settings) {
   saving.resume = options.resume;
 }
 
-const train_command::OptimizerChoice& checked_optimizer(const std::string& name) {
-  std::vector<std::string_view> names;
-  for (const train_command::OptimizerChoice& choice : train_command::optimizers()) {
-    if (choice.name == name) {
-      return choice;
-    }
-    names.push_back(choice.name);
-  }
-  names.push_back(kKfac);
-  throw ConfigError(fmt::format("--optimizer: there is no '{}'{} choose one of {}", name,
-                                did_you_mean(name, names), fmt::join(names, ", ")));
-}
-
 // After the policies and compressions, which K-FAC must see whole gradients of.
 void choose_optimizer(const TrainOptions& options, TrainSettings& settings) {
   settings.optimizer = options.optimizer;
   if (options.optimizer != kKfac) {
     settings.learning_rate =
-        options.learning_rate.value_or(checked_optimizer(options.optimizer).learning_rate);
+        options.learning_rate.value_or(checked_optimizer(options.optimizer, {kKfac}).learning_rate);
     if (const std::string given = options.kfac.given(); !given.empty())
       throw ConfigError(fmt::format("{} is of K-FAC: name that, too, with --optimizer kfac", given));
     return;
@@ -238,6 +225,49 @@ std::string TrainSettings::trace_of(const std::string& policy) const {
   return own.string();
 }
 
+const train_command::OptimizerChoice& checked_optimizer(const std::string& name,
+                                                        const std::vector<std::string_view>& others) {
+  std::vector<std::string_view> names;
+  for (const train_command::OptimizerChoice& choice : train_command::optimizers()) {
+    if (choice.name == name) {
+      return choice;
+    }
+    names.push_back(choice.name);
+  }
+  names.insert(names.end(), others.begin(), others.end());
+  throw ConfigError(fmt::format("--optimizer: there is no '{}'{} choose one of {}", name,
+                                did_you_mean(name, names), fmt::join(names, ", ")));
+}
+
+void check_learning_rate(double rate) {
+  if (!std::isfinite(rate) || rate < 0)
+    throw ConfigError(fmt::format("--lr is {}, but must be a finite number, at least 0", rate));
+}
+
+void check(const train_command::GptJob& job) {
+  check_range("--steps", job.steps, 1, kMostSteps);
+  check_range("--batch", job.batch, 1, kMostOfAny);
+  check_range("--layers", job.layers, 1, kMostOfAny);
+  check_range("--width", job.width, 1, kMostOfAny);
+  check_range("--heads", job.heads, 1, kMostOfAny);
+  check_range("--context", job.context, 1, kMostOfAny);
+  if (job.width % job.heads != 0) {
+    throw ConfigError(
+        fmt::format("--heads is {}, which does not divide --width, {}; choose a divisor of the width",
+                    job.heads, job.width));
+  }
+}
+
+int checked_threads(const std::optional<std::int64_t>& given, int workers,
+                    const LaunchEnvironment& environment, const Host& host) {
+  if (given) {
+    check_range("--threads", *given, 1, launch::kMostRanks);
+  }
+  const int workers_here = environment.size > 1 ? environment.local_size : workers;
+  const int shared = host.threads.value_or(std::max(1, host.cores / workers_here));
+  return static_cast<int>(given.value_or(shared));
+}
+
 TrainSettings check(const TrainOptions& options, const LaunchEnvironment& environment, const Host& host) {
   TrainSettings settings;
   settings.job = options.job;
@@ -266,29 +296,11 @@ TrainSettings check(const TrainOptions& options, const LaunchEnvironment& enviro
           "--one-copy and --network exclude each other: ranks on a modelled network stand for hosts of their "
           "own, which share no memory");
   }
-  check_range("--steps", options.job.steps, 1, kMostSteps);
-  check_range("--batch", options.job.batch, 1, kMostOfAny);
-  check_range("--layers", options.job.layers, 1, kMostOfAny);
-  check_range("--width", options.job.width, 1, kMostOfAny);
-  check_range("--heads", options.job.heads, 1, kMostOfAny);
-  check_range("--context", options.job.context, 1, kMostOfAny);
-  if (options.job.width % options.job.heads != 0) {
-    throw ConfigError(
-        fmt::format("--heads is {}, which does not divide --width, {}; choose a divisor of the width",
-                    options.job.heads, options.job.width));
-  }
+  check(options.job);
   choose_optimizer(options, settings);
   choose_mixtures(options, settings);
-  if (!std::isfinite(settings.learning_rate) || settings.learning_rate < 0) {
-    throw ConfigError(
-        fmt::format("--lr is {}, but must be a finite number, at least 0", settings.learning_rate));
-  }
-  if (options.threads) {
-    check_range("--threads", *options.threads, 1, launch::kMostRanks);
-  }
-  const int workers_here = environment.size > 1 ? environment.local_size : settings.workers;
-  const int shared = host.threads.value_or(std::max(1, host.cores / workers_here));
-  settings.threads = static_cast<int>(options.threads.value_or(shared));
+  check_learning_rate(settings.learning_rate);
+  settings.threads = checked_threads(options.threads, settings.workers, environment, host);
   refuse_bind_under_launcher(options.bind, environment);
   settings.bind = options.bind;
   settings.timeout_seconds = checked_timeout(options.timeout, "120s");

@@ -3,8 +3,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "dear/comm/backends/environment.h"
+#include "dear/systems/train_command/optimizers.h"
 #include "dear/systems/train_command/train_settings.h"
 #include "dear/tools/command/kfac_options.h"
 #include "dear/tools/command/train_moe_options.h"
@@ -67,6 +70,15 @@ struct TrainSettings : train_command::TrainSettings {
   [[nodiscard]] std::string trace_of(const std::string& policy) const;
   std::string tuning_json, tuning_plot, tuned_schedule;  // "" for none
 };
+
+// Parts of check(), for another command with such options. Of `others`, the names that it takes besides.
+void check(const train_command::GptJob& job);
+void check_learning_rate(double rate);
+const train_command::OptimizerChoice& checked_optimizer(const std::string& name,
+                                                        const std::vector<std::string_view>& others = {});
+// The threads of each worker: those that are given, else those of the host, shared out.
+int checked_threads(const std::optional<std::int64_t>& given, int workers,
+                    const LaunchEnvironment& environment, const Host& host);
 
 // ConfigError, one sentence that names the option, for the first value that cannot be used. Looks at the file
 // system (can the output files be written?), changes nothing.

@@ -1,13 +1,16 @@
 #include "dear/tools/command/train_report.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <iostream>
 #include <numeric>
 #include <set>
 
 #include <fmt/format.h>
 
+#include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/units.h"
 #include "dear/systems/train_command/train_settings.h"
 #include "dear/tools/options/numbers.h"
@@ -121,6 +124,11 @@ std::string table_of_compressions(const std::vector<train_command::TrainResult>&
                fmt::format("{:.2f}{}", comparison.speed_ups[i].ratio.median, comparison.quiet ? "" : " ?")});
   }
   return table.to_string() + turns_line(runs, comparison);
+}
+
+void say(const std::string& text) {
+  std::cout << text << std::flush;
+  if (!std::cout) throw Error(with_errno("cannot write to standard output", errno));
 }
 
 std::string network_line(const std::string& modelled_network, const std::string& real_network) {

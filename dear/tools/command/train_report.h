@@ -20,6 +20,8 @@ std::string to_text(const std::vector<train_command::TrainResult>& runs,
 // A line for each compression: what it learned and sent, and how long its iterations took.
 std::string table_of_compressions(const std::vector<train_command::TrainResult>& runs,
                                   const train_command::Comparison& comparison);
+// Writes to standard output, at once. Error where that fails.
+void say(const std::string& text);
 // A sentence on the network. `modelled_network` and `real_network` are what the group says of itself; the
 // first is "" for a real network.
 std::string network_line(const std::string& modelled_network, const std::string& real_network);

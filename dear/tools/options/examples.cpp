@@ -27,6 +27,10 @@ constexpr std::array kExamples{
             "dear pipeline plan --model gpt2-xl --cluster two-sites --compress ada-top-k --output plan.json"},
     Example{"dear pipeline simulate",
             "dear pipeline simulate --model gpt2-xl --cluster two-sites --schedule gpipe,1f1b,zb-h1"},
+    Example{
+        "dear pipeline train",
+        "dear pipeline clusters --devices 2 --sites 2 --output sites.json && dear pipeline train --workers 2 "
+        "--network sites.json --compress ada-top-k"},
     Example{"dear pipeline clusters", "dear pipeline clusters --devices 12 --sites 3 --output cluster.json"},
     Example{"dear rounds run",
             "dear rounds run --clients 20 --dimension 60 --rows 10 --condition 1000 --plot rounds.svg"},

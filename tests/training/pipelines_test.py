@@ -1,0 +1,93 @@
+"""`dear pipeline train`: the losses of one worker, on several, in shared memory and over modelled links; plans that are edited; ranks that die."""
+
+import json
+import os
+import signal
+
+import dear_processes
+from dear_processes import Case, main, options
+
+TINY = options("--batch", 8)[:-2]  # without --sample
+
+
+class Pipelines(Case):
+    def train(self, *changes):
+        changes = [str(change) for change in changes]
+        usual = dict(zip(TINY[::2], TINY[1::2])) | ({} if "--plan" in changes else {"--micro-batches": "4"})
+        words = usual | dict(zip(changes[::2], changes[1::2]))
+        return self.start(dear_processes.dear, "pipeline", "train", *(word for option in words.items() for word in option))
+
+    def result(self, *changes):
+        ended = self.end(self.train(*changes, "--json", "run.json"))
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""), ended)
+        self.assertIn("times what the plan says", ended.stdout)
+        return self.read_json("run.json")
+
+    def assert_close(self, one, other):
+        self.assertEqual(len(one["losses"]), len(other["losses"]))
+        for a, b in zip(one["losses"], other["losses"]):
+            self.assertAlmostEqual(a, b, delta=1e-4)
+
+    def test_workers_learn_what_one_learns(self):
+        alone = self.result("--workers", 1)
+        self.assertEqual((len(alone["losses"]), alone["modelled"], alone["sent_bytes_per_step"]), (4, [], 0))
+        for changes in (["--schedule", "1f1b"], ["--schedule", "gpipe"], ["--schedule", "interleaved"]):
+            shared = self.result("--workers", 2, *changes)
+            self.assertEqual(len(shared["stages"]), 4 if "interleaved" in changes else 2)
+            self.assertGreater(shared["sent_bytes_per_step"], 0)
+            self.assertGreater(shared["predicted_seconds"], 0)
+            self.assert_close(alone, shared)
+
+    def test_modelled_links_are_planned_for_and_plans_go_both_ways(self):
+        between = ["--devices", 4, "--sites", 2, "--inside", "1gbit", "--between", "50mbit", "--latency", "1ms"]
+        self.succeed(self.start(dear_processes.dear, "pipeline", "clusters", *between, "--output", "sites.json"))
+        dense = self.result("--workers", 4, "--network", "sites.json", "--output", "plan.json", "--trace", "trace.json")
+        self.assertEqual(dense["modelled"], ["communication"])
+        self.assert_close(self.result("--workers", 1), dense)
+        names = {event["name"] for event in self.read_json("trace.json")["traceEvents"]}
+        self.assertIn("forward stage 3, micro-batch 3", names)
+        plan = self.read_json("plan.json")
+        plan["schedule"] = "gpipe"
+        for stage in plan["stages"]:
+            stage.pop("warm_up")
+        self.write("edited.json", json.dumps(plan))
+        edited = self.result("--workers", 4, "--network", "sites.json", "--plan", "edited.json")
+        self.assertEqual((edited["plan"]["schedule"], edited["stages"]), ("gpipe", dense["stages"]))
+        self.assert_close(dense, edited)
+        smaller = self.result("--workers", 4, "--network", "sites.json", "--compress", "ada-top-k", "--ratio", 20)
+        self.assertLess(smaller["sent_bytes_per_step"], dense["sent_bytes_per_step"])
+
+    def test_a_killed_worker_is_named(self):
+        job = self.train("--workers", 3, "--steps", 1000000, "--timeout", "3600s")
+        job.read_until("step 10 of")
+        os.kill(job.pid_of_rank(1), signal.SIGKILL)
+        ended = self.end(job)
+        self.assertEqual(ended.returncode, 128 + signal.SIGKILL, ended)
+        self.assertIn("rank 1 was killed by signal 9", ended.stderr)
+
+    def test_bad_input_is_one_sentence(self):
+        for changes, naming in (
+            (("--micro-batches", 3), "3 micro-batches do not divide"),
+            (("--micro-batches", 0), "--micro-batches"),
+            (("--schedule", "zb-h1"), "zb-h1"),
+            (("--schedule", "1f2b"), "did you mean 1f1b"),
+            (("--stages-per-worker", 2), "--stages-per-worker"),
+            (("--network", "1gbit"), "one link for all"),
+            (("--network", "two-sites"), "two-sites"),
+            (("--plan", "no.json"), "no.json"),
+            (("--compress", "top"), "did you mean top-k"),
+            (("--ratio", 0), "--ratio"),
+            (("--heads", 5), "--heads"),
+            (("--optimizer", "adan"), "did you mean adam"),
+            (("--lr", "inf"), "--lr"),
+            (("--plan", "no.json", "--micro-batches", 4), "--micro-batches does not go with --plan"),
+            (("--trace", "no/where.json"), "--trace"),
+        ):
+            with self.subTest(changes=changes):
+                ended = self.end(self.train("--workers", 2, *changes))
+                self.assertEqual((ended.returncode, ended.stderr.count("\n")), (2, 1), ended)
+                self.assertIn(naming, ended.stderr)
+
+
+if __name__ == "__main__":
+    main()
