@@ -432,6 +432,30 @@ class Refusals(Case):
             train(model, optimizer, 0, 1, 2)
         model.close()
 
+    def test_a_parameter_that_is_unfrozen_later(self) -> None:
+        model, optimizer = self.distribute(dear.DiLoCo(every=2))
+        model.spare.requires_grad_(True)
+        optimizer.add_param_group({"params": list(model.spare.parameters())})
+        with self.assertRaisesRegex(dear.ConfigError, "other parameters than when the rounds began"):
+            train(model, optimizer, 0, 1, 2)
+        net = Net()
+        model, optimizer = dear.distribute(
+            net, torch.optim.SGD(net.parameters(), lr=0.1), process_group=self.group, rounds=dear.DiLoCo(every=2)
+        )
+        net.spare.requires_grad_(True)
+        with self.assertRaisesRegex(dear.ConfigError, "'spare.weight' was frozen"):
+            train(model, optimizer, 0, 1, 3)
+
+    def test_memory_is_counted(self) -> None:
+        model, optimizer = self.distribute(dear.DiLoCo(every=2))
+        train(model, optimizer, 0, 1, 3)
+        bytes_of_model = sum(one.nbytes for one in values(model).values())
+        told = model.memory()
+        self.assertGreaterEqual(told["rounds"], 3 * bytes_of_model)  # global ones, momentum, what travels
+        self.assertLess(told["rounds"], 5 * bytes_of_model)
+        self.assertGreaterEqual(told["total"], told["rounds"] + bytes_of_model)
+        model.close()
+
     def test_nan_is_named_and_the_round_does_not_count(self) -> None:
         model, optimizer = self.distribute(dear.DiLoCo(every=2))
         with model.global_parameters():

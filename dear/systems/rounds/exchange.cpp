@@ -232,6 +232,13 @@ void Exchange::wait() {
   communication_seconds_ += seconds_of(timing.end) - seconds_of(timing.begin);
 }
 
+std::int64_t Exchange::memory_bytes() const {
+  std::int64_t bytes = part_.bytes() + whole_.bytes();
+  for (const auto& bucket : encoded_)
+    if (bucket) bytes += bucket->bytes();
+  return bytes;
+}
+
 std::optional<buckets::CompressionState> Exchange::memory(std::size_t tensor) {
   const Place& place = places_[tensor];
   const Layout& layout = own(place.fragment);
