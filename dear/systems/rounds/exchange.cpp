@@ -130,6 +130,7 @@ double Exchange::weight() const {
 
 void Exchange::begin(std::size_t fragment, double weight) {
   fragment_ = fragment;
+  steps_ = weight > 0;
   const std::int64_t size = size_of(dtype_of(options_.type));
   std::memset(part_.data(), 0, static_cast<std::size_t>(own(fragment).elements * size));
   torch::from_blob(part_.data() + own(fragment).weight * size, {1}, torch::dtype(options_.type))
@@ -194,7 +195,9 @@ void Exchange::issue() {
       sent_bytes_ += buckets::bytes_sent(request, options_.between.size());
       return request;
     }
-    if (encoded_[fragment_] != nullptr) encoded_[fragment_]->decode();
+    // What feedback keeps of an exchange that no replica has steps for is kept for the next.
+    if (encoded_[fragment_] != nullptr)
+      encoded_[fragment_]->decode(steps_ || !options_.compression->feedback);
     return std::nullopt;
   };
   const Request first = *next();

@@ -106,6 +106,7 @@ class Exchange {
   std::vector<std::unique_ptr<buckets::EncodedBucket>> encoded_;  // by fragment; null where all is dense
 
   std::size_t fragment_ = 0;  // the current one
+  bool steps_ = false;        // whether this replica has some to give
   struct Chain {
     std::vector<std::function<Request()>> requests;
     std::size_t next = 0;
