@@ -77,31 +77,31 @@ class _Outer:
     """An outer optimiser as the engine takes it."""
 
     def __init__(self, make: MakeOuter, parameters: list[torch.Tensor]) -> None:
-        self._optimizer = make(parameters)
-        if not isinstance(self._optimizer, Optimizer):
+        self.optimizer = make(parameters)
+        if not isinstance(self.optimizer, Optimizer):
             raise _C.ConfigError(
-                f"rounds: outer() returned a {type(self._optimizer).__name__}: return a torch.optim.Optimizer of the "
+                f"rounds: outer() returned a {type(self.optimizer).__name__}: return a torch.optim.Optimizer of the "
                 "parameters that it is given"
             )
-        held = [id(one) for group in self._optimizer.param_groups for one in group["params"]]
+        held = [id(one) for group in self.optimizer.param_groups for one in group["params"]]
         if sorted(held) != sorted(map(id, parameters)):
             raise _C.ConfigError(
                 "rounds: outer() returned an optimiser of other parameters: return one of all those that it is given, which "
                 "are the global ones of a fragment"
             )
-        if isinstance(self._optimizer, LBFGS):
+        if isinstance(self.optimizer, LBFGS):
             raise _C.ConfigError("rounds: LBFGS calls a closure, and an outer optimiser has none: take SGD or AdamW")
 
     def step(self) -> None:
-        self._optimizer.step()
+        self.optimizer.step()
 
     def state(self) -> bytes:
         stream = io.BytesIO()
-        torch.save(self._optimizer.state_dict(), stream)
+        torch.save(self.optimizer.state_dict(), stream)
         return stream.getvalue()
 
     def set_state(self, state: bytes) -> None:
-        self._optimizer.load_state_dict(torch.load(io.BytesIO(state), weights_only=True))
+        self.optimizer.load_state_dict(torch.load(io.BytesIO(state), weights_only=True))
 
 
 class Replica:
@@ -137,6 +137,8 @@ class Replica:
         if outer is not None and not callable(outer):
             raise _C.ConfigError(f"rounds: outer is a {type(outer).__name__}: pass a function of parameters")
         self._group, self._optimizers = group, optimizers
+        self._outer: Any = outer
+        self._outers: list[_Outer] = []
         self._held = self._count()
         self._every = diloco.every
         self._engine: Any = _C.Rounds(
@@ -149,11 +151,15 @@ class Replica:
             mixing=float(diloco.mixing),
             inside=_whole("inside", diloco.inside),
             compression=diloco.compression,
-            outer=None if outer is None else lambda parameters: _Outer(outer, parameters),
+            outer=None if outer is None else self._make_outer,
         )
         self.group: _C.Group = self._engine.inside()
         self.number = group.rank // diloco.inside
         self.end, self.follow = self._engine.end, self._engine.follow
+
+    def _make_outer(self, parameters: list[torch.Tensor]) -> _Outer:
+        self._outers.append(_Outer(self._outer, parameters))
+        return self._outers[-1]
 
     def _count(self) -> int:
         return sum(len(group["params"]) for optimizer in self._optimizers for group in optimizer.param_groups)
@@ -178,6 +184,15 @@ class Replica:
         seconds = report["communication_seconds"]
         hidden = max(0.0, 1 - report["exposed_seconds"] / seconds) if seconds > 0 else 1.0
         return {**report, "hidden": hidden, "bytes_per_step": report["bytes"] / max(1, report["steps"])}
+
+    def memory(self) -> int:
+        return int(self._engine.report()["memory_bytes"]) + sum(
+            value.nbytes
+            for outer in self._outers
+            for state in outer.optimizer.state.values()
+            for value in state.values()
+            if isinstance(value, torch.Tensor)
+        )
 
     # ---- checkpoints: each replica has a file of its own
 
@@ -296,6 +311,12 @@ class ByRounds:
         own = str(self._everyone.rank) if self._rounds.group.size == 1 else f"{self._rounds.number}.{{rank}}"
         ranks = "first" if self._rounds.group.size == 1 and "{rank}" in str(path) else ranks
         return super().write_metrics(str(path).replace("{rank}", own), every, ranks)  # type: ignore[misc]
+
+    def memory(self) -> dict[str, int]:
+        memory: dict[str, int] = super().memory()  # type: ignore[misc]
+        if self._rounds is None:
+            return memory
+        return {**memory, "rounds": self._rounds.memory(), "total": memory["total"] + self._rounds.memory()}
 
     def _refuse_reduced(self, ranks: str) -> None:
         if ranks == "reduced":

@@ -168,7 +168,7 @@ class Watched:
     def memory(self) -> dict[str, int]:
         """What this rank holds in memory, in bytes by kind: parameters, gradients, padding (of buckets), optimizer_state
         and masters (of what this rank updates), compression, replaced, frozen (parameters that are not trained, and the
-        model's buffers), staging, trace; their total; and beside it saved_by_one_copy, and change_of_buckets, which
+        model's buffers), staging, trace, and with rounds theirs; their total; and beside it saved_by_one_copy, and change_of_buckets, which
         regroup() and the tuning of buckets need more for its time. What ranks share is counted on rank 0. Between a step
         and the next backward. Activations are no part: see docs/watching.md."""
         memory = self._training.memory()

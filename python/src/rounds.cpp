@@ -83,6 +83,7 @@ py::dict report_of_rounds(const Rounds& rounds) {
   result["bytes"] = report.bytes;
   result["communication_seconds"] = report.communication_seconds;
   result["exposed_seconds"] = report.exposed_seconds;
+  result["memory_bytes"] = report.memory_bytes;
   result["fragments"] = report.fragments;
   return result;
 }

@@ -256,6 +256,35 @@ class Traffic(Case):
                 self.assertEqual(len(set(every)), 1, "global parameters differ")
                 model.close()
 
+    def test_feedback_forgets_nothing(self) -> None:
+        """Of gradients that stay the same: what came in, and what ranks still keep, is what they have made."""
+
+        def made(rank: int) -> Tensor:
+            return torch.sin(torch.arange(64.0) * (rank + 1))
+
+        for compression in ("top-k:0.1,ef,dense-below=1", "random-block:0.2,ef,dense-below=1"):
+            net = nn.ParameterDict({"one": nn.Parameter(torch.zeros(64))})
+            inner = torch.optim.SGD(net.parameters(), lr=0.25)
+            rounds = dear.DiLoCo(every=2, outer=None, compression=compression)
+            model, optimizer = dear.distribute(net, inner, process_group=self.group, rounds=rounds)
+            for step in range(1, 12):
+                (net["one"] * made(self.group.rank)).sum().backward()
+                optimizer.step()
+                if step == 7:
+                    with model.join():  # a round of one step ends, and one without steps
+                        pass
+            kept = model._rounds.state_dict()["residual/one"]
+            every = [
+                torch.tensor(json.loads(one))
+                for one in dear._C.gather_bytes(self.group, json.dumps(kept.tolist()).encode())
+            ]
+            with model.global_parameters():
+                came = -net["one"].detach()
+            mean = sum(made(rank) for rank in range(RANKS)) / RANKS * 0.25 * 11
+            torch.testing.assert_close(came + sum(every) / RANKS, mean, rtol=0, atol=1e-5)
+            self.assertGreater(kept.abs().max().item(), 0)
+            model.close()
+
 
 class Sites(Case):
     def test_sites_train_in_every_step_and_meet_by_rounds(self) -> None:
@@ -430,6 +459,30 @@ class Refusals(Case):
             model.on_step(print, ranks="reduced")
         with model.global_parameters(), self.assertRaisesRegex(dear.ConfigError, "global parameters are shown"):
             train(model, optimizer, 0, 1, 2)
+        model.close()
+
+    def test_a_parameter_that_is_unfrozen_later(self) -> None:
+        model, optimizer = self.distribute(dear.DiLoCo(every=2))
+        model.spare.requires_grad_(True)
+        optimizer.add_param_group({"params": list(model.spare.parameters())})
+        with self.assertRaisesRegex(dear.ConfigError, "other parameters than when the rounds began"):
+            train(model, optimizer, 0, 1, 2)
+        net = Net()
+        model, optimizer = dear.distribute(
+            net, torch.optim.SGD(net.parameters(), lr=0.1), process_group=self.group, rounds=dear.DiLoCo(every=2)
+        )
+        net.spare.requires_grad_(True)
+        with self.assertRaisesRegex(dear.ConfigError, "'spare.weight' was frozen"):
+            train(model, optimizer, 0, 1, 3)
+
+    def test_memory_is_counted(self) -> None:
+        model, optimizer = self.distribute(dear.DiLoCo(every=2))
+        train(model, optimizer, 0, 1, 3)
+        bytes_of_model = sum(one.nbytes for one in values(model).values())
+        told = model.memory()
+        self.assertGreaterEqual(told["rounds"], 3 * bytes_of_model)  # global ones, momentum, what travels
+        self.assertLess(told["rounds"], 5 * bytes_of_model)
+        self.assertGreaterEqual(told["total"], told["rounds"] + bytes_of_model)
         model.close()
 
     def test_nan_is_named_and_the_round_does_not_count(self) -> None:

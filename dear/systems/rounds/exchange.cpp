@@ -130,6 +130,7 @@ double Exchange::weight() const {
 
 void Exchange::begin(std::size_t fragment, double weight) {
   fragment_ = fragment;
+  steps_ = weight > 0;
   const std::int64_t size = size_of(dtype_of(options_.type));
   std::memset(part_.data(), 0, static_cast<std::size_t>(own(fragment).elements * size));
   torch::from_blob(part_.data() + own(fragment).weight * size, {1}, torch::dtype(options_.type))
@@ -194,7 +195,9 @@ void Exchange::issue() {
       sent_bytes_ += buckets::bytes_sent(request, options_.between.size());
       return request;
     }
-    if (encoded_[fragment_] != nullptr) encoded_[fragment_]->decode();
+    // What feedback keeps of an exchange that no replica has steps for is kept for the next.
+    if (encoded_[fragment_] != nullptr)
+      encoded_[fragment_]->decode(steps_ || !options_.compression->feedback);
     return std::nullopt;
   };
   const Request first = *next();
@@ -230,6 +233,13 @@ void Exchange::wait() {
   if (gathering_) std::exchange(gathering_, std::nullopt)->wait();
   waited_seconds_ += now_seconds() - begin;
   communication_seconds_ += seconds_of(timing.end) - seconds_of(timing.begin);
+}
+
+std::int64_t Exchange::memory_bytes() const {
+  std::int64_t bytes = part_.bytes() + whole_.bytes();
+  for (const auto& bucket : encoded_)
+    if (bucket) bytes += bucket->bytes();
+  return bytes;
 }
 
 std::optional<buckets::CompressionState> Exchange::memory(std::size_t tensor) {

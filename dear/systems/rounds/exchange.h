@@ -70,6 +70,7 @@ class Exchange {
   [[nodiscard]] std::int64_t encoded(std::size_t fragment) const;
   void set_encoded(std::size_t fragment, std::int64_t count);
 
+  [[nodiscard]] std::int64_t memory_bytes() const;
   // By this rank, where collectives send no more than they must; from any thread.
   [[nodiscard]] double sent_bytes() const { return sent_bytes_; }
   // In which collectives between replicas ran, all replicas having come to them; in which wait() waited.
@@ -105,6 +106,7 @@ class Exchange {
   std::vector<std::unique_ptr<buckets::EncodedBucket>> encoded_;  // by fragment; null where all is dense
 
   std::size_t fragment_ = 0;  // the current one
+  bool steps_ = false;        // whether this replica has some to give
   struct Chain {
     std::vector<std::function<Request()>> requests;
     std::size_t next = 0;

@@ -100,7 +100,11 @@ Rounds::Replica::~Replica() {
 void Rounds::Replica::scan(const Model& model) {
   std::set<const c10::TensorImpl*> seen;
   for (const auto& [name, tensor] : model.parameters) {
-    if (!tensor.requires_grad() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+    if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+    if (!tensor.requires_grad()) {
+      frozen_.push_back({name, tensor, {}});
+      continue;
+    }
     if (!at::isFloatingType(tensor.scalar_type()))
       throw ConfigError(
           fmt::format("rounds: parameter '{}' is {}: parameters that are averaged are real "
@@ -179,7 +183,17 @@ Rounds::Replica::Applied Rounds::Replica::advance() {
   return options_.delay == 0 ? apply() : applied;
 }
 
+void Rounds::Replica::require_frozen() const {
+  for (const Trained& one : frozen_)
+    if (one.own.requires_grad())
+      throw ConfigError(
+          fmt::format("rank {}: parameter '{}' was frozen when the rounds began, and its replicas would not "
+                      "meet: begin the training anew with it",
+                      all_.rank(), one.name));
+}
+
 void Rounds::Replica::start(std::size_t fragment) {
+  require_frozen();
   await_parameters();
   const autograd::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
@@ -283,7 +297,9 @@ RoundsReport Rounds::Replica::report() const {
                       .exchanges = exchanges_,
                       .bytes = exchange_->sent_bytes(),
                       .communication_seconds = exchange_->communication_seconds(),
-                      .exposed_seconds = exchange_->waited_seconds()};
+                      .exposed_seconds = exchange_->waited_seconds(),
+                      .memory_bytes = exchange_->memory_bytes()};
+  for (const Trained& one : trained_) report.memory_bytes += static_cast<std::int64_t>(one.global.nbytes());
   for (const systems::rounds::Fragment& fragment : fragments_) {
     std::vector<std::string>& names = report.fragments.emplace_back();
     for (const std::size_t tensor : fragment.tensors()) names.push_back(trained_[tensor].name);

@@ -49,6 +49,7 @@ class Rounds::Replica {
   void begin_alike(const Group& group, const Model& model);
   void make_outers(const MakeOuter& outer);
   Applied advance();
+  void require_frozen() const;
   void start(std::size_t fragment);
   Applied apply();
   void require_finite(std::size_t fragment) const;
@@ -66,7 +67,7 @@ class Rounds::Replica {
   Group all_;
   std::optional<Group> inside_, between_, gathers_;
   at::ScalarType type_ = at::kFloat;
-  std::vector<Trained> trained_;
+  std::vector<Trained> trained_, frozen_;
   std::vector<systems::rounds::Fragment> fragments_;
   std::vector<std::unique_ptr<OuterOptimizer>> outers_;  // by fragment; none: the mean is taken
   std::unique_ptr<systems::rounds::Exchange> exchange_;

@@ -90,6 +90,7 @@ struct RoundsReport {
   double bytes = 0;                  // sent by this rank, where collectives send no more than they must
   double communication_seconds = 0;  // in which replicas exchanged, all of them having come to it
   double exposed_seconds = 0;        // in which the program waited for an exchange
+  std::int64_t memory_bytes = 0;  // of this rank: global parameters and what travels; not the outer optimiser
   std::vector<std::vector<std::string>> fragments{};  // names of parameters
 };
 

@@ -16,6 +16,7 @@ PROGRAMS = {
     "muon": ["--steps", 8, "--report", 2, "--layers", 1, "--width", 32, "--context", 32, "--characters", 20000],
     "moe": ["--steps", 8, "--report", 2, "--layers", 1, "--width", 32, "--context", 32, "--parts", 2],
     "pipeline": ["--steps", 8, "--report", 2, "--layers", 1, "--width", 32, "--context", 32],
+    "rounds": ["--steps", 16, "--report", 4, "--layers", 1, "--width", 32, "--context", 32, "--every", 4, "--delay", 1],
     "gpt2": ["--steps", 8, "--report", 2, "--layers", 1, "--width", 32, "--context", 32],
 }
 LAUNCH = [sys.executable, HERE / "run_programs.py"]
@@ -57,10 +58,11 @@ class Examples(Programs):
     def test_digits_and_chargpt(self):
         self.check(["digits", "chargpt"], ["digits", "chargpt"])
 
-    def test_moe(self):
-        losses = self.losses(2, ["moe"])["moe"]
-        self.assertEqual(len(losses), 4)
-        self.assertLess(losses[-1], losses[0])
+    def test_moe_and_rounds(self):
+        for name, losses in self.losses(2, ["moe", "rounds"]).items():
+            with self.subTest(program=name):
+                self.assertEqual(len(losses), 4)
+                self.assertLess(losses[-1], losses[0])
 
     def test_pipeline(self):
         self.check(["pipeline"], ["pipeline"])
