@@ -95,12 +95,10 @@ class Wire:
             self.finish(self._stages[cut].leaves[index], gradient, micro_batch)
 
     def break_off(self) -> None:
-        """Ends the connections, so that those who wait for this rank do not wait for their deadline."""
+        """Lets go of the connections."""
         self._sent.clear()
         self._awaited.clear()
-        if self._group is not None:
-            dist.destroy_process_group(self._group)
-            self._group = None
+        self._group = None
 
     def _wait(self, work: Any, one: Crossing, gradient: bool, micro_batch: int, *, sends: bool) -> None:
         try:

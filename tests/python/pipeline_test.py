@@ -27,6 +27,8 @@ from refusals import Failures as Failures
 from refusals import Refusals as Refusals
 from replicas import Replicas as Replicas
 from schedules import Schedules as Schedules
+from states import Evaluation as Evaluation
+from states import States as States
 from training import Compression as Compression
 from training import Training as Training
 

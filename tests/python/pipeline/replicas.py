@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from nets import Case, Drawn, alone, cross_entropy, drawn_plan, ids, sgd
+from states import assertSameOptimizer
 from torch import Tensor, nn
 
 import dear
@@ -60,6 +61,7 @@ class Replicas(Case):
             torch.testing.assert_close(norm.double(), nn.utils.clip_grad_norm_(expected.parameters(), 0.5))
             optimizer.step()
             other.step()
+        assertSameOptimizer(self, pipe.optimizer_state_dict(), other.state_dict())
         for name, value in pipe.state_dict().items():
             torch.testing.assert_close(value, expected.state_dict()[name], rtol=1e-9, atol=1e-9)
 
