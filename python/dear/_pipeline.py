@@ -26,6 +26,7 @@ class Pipeline:
         self._broken: Optional[str] = None
         self.rank = made.rank
         self.world_size = made.ranks
+        self.replica = made.rank % made.replicas  # which of the pipelines beside each other this rank is in
         # The plan, as a file has it (docs/formats.md), and what the planner expects of a step.
         self.plan = made.plan
         self.estimated_seconds: float = made.read.estimated_seconds
