@@ -89,5 +89,7 @@ class Replicas(Case):
             return cross_entropy(output, target)
 
         error: Any = ValueError if self.rank == 3 else dear.Error
-        with self.assertRaises(error):
+        with self.assertRaises(error) as caught:
             pipe.step(*ids(0), loss=loss)
+        if self.rank == 2:
+            self.assertIn("rank 2 waited for gradients of ranks 2 to 3, which have", str(caught.exception))

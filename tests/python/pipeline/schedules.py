@@ -104,6 +104,9 @@ class Schedules(Case):
                 pipe = self.planned(schedule, warm_up, model, samples)
                 x = batch(samples)
                 Saved.most = 0
+                seen: list[Tensor] = []  # by hooks of parameters
+                for parameter in pipe.parameters():
+                    parameter.register_post_accumulate_grad_hook(seen.append)
 
                 def kept(tensor: Tensor) -> Any:
                     return Saved(tensor) if tensor.shape == (2, 5) and tensor.requires_grad else tensor
@@ -112,6 +115,7 @@ class Schedules(Case):
                 given = x.clone().requires_grad_() if first else x
                 with torch.autograd.graph.saved_tensors_hooks(kept, lambda one: getattr(one, "tensor", one)):
                     pipe.step(given, x, loss=of_sums)
+                self.assertEqual(len(seen), samples // 2 * len(list(pipe.parameters())))
                 gc.collect()
                 self.assertEqual(Saved.now, 0)
                 self.assertEqual(Saved.most, 2 * held[pipe.stages_here[0]])
