@@ -23,6 +23,7 @@ from ._pipeline_parameters import Parameters
 from ._pipeline_stages import Stage, build, check, evaluated, release, stages_of
 from ._pipeline_trace import Traced, trace
 from ._pipeline_wire import Wire
+from ._process_group import new_group_like
 
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "OptimizedModule", "FSDPModule")
 
@@ -250,8 +251,7 @@ def _own_group(given: Any, timeout: datetime.timedelta) -> tuple[Any, int, int]:
     ranks = dist.get_process_group_ranks(base)
     if len(ranks) == 1:
         return None, 0, 1
-    some = len(ranks) != dist.get_world_size()
-    group = dist.new_group(ranks, backend="gloo", timeout=timeout, use_local_synchronization=some)
+    group = new_group_like(base, "gloo", timeout)
     return group, dist.get_rank(group), len(ranks)
 
 
