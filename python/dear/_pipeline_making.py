@@ -237,8 +237,7 @@ def _group_of_replicas(group: Any, rank: int, replicas: int, timeout: datetime.t
     if replicas == 1:
         return None
     first = rank // replicas * replicas
-    ranks = dist.get_process_group_ranks(group)[first : first + replicas]
-    return dist.new_group(ranks, backend=_distributed.NAME, timeout=timeout, use_local_synchronization=True)
+    return new_group_like(group, _distributed.NAME, timeout, slice(first, first + replicas))
 
 
 def _own_group(given: Any, timeout: datetime.timedelta) -> tuple[Any, int, int]:
