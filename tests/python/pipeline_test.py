@@ -115,7 +115,7 @@ def run_ranks(program: Callable[[], int]) -> list[int]:
 
 def rank_of(program: Callable[[], int], rank: int) -> None:
     os.environ["RANK"] = str(rank)
-    faulthandler.dump_traceback_later(int(os.environ.get("XT", "400")), exit=True)
+    faulthandler.dump_traceback_later(400, exit=True)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
     sys.exit(program())

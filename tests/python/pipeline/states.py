@@ -72,11 +72,12 @@ class States(Case):
                 one = copy.deepcopy(model)
                 alone_again = make(one)
                 alone_again.load_state_dict(copy.deepcopy(state))
-                for of_pipeline, options in (
+                others = (
                     (state, {"plan": plan}),
-                    (state, {"process_group": groups.pair, "schedule": "zb-h1"}),
                     (alone_again.state_dict(), {"replicas": 2}),
-                ):
+                    (state, {"process_group": groups.pair, "schedule": "zb-h1"}),
+                )
+                for of_pipeline, options in others if make is in_groups else others[:1]:
                     pipe, optimizer = self.made(make, **options)
                     pipe.load_state_dict(weights)
                     pipe.load_optimizer_state_dict(of_pipeline)
