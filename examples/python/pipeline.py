@@ -2,11 +2,12 @@
 
   python pipeline.py
   torchrun --nproc-per-node 2 pipeline.py
-  torchrun --nproc-per-node 4 pipeline.py --schedule gpipe --compress ada-top-k:20
+  torchrun --nproc-per-node 2 pipeline.py --schedule zb-h1 --compress ada-top-k:20
+  torchrun --nproc-per-node 4 pipeline.py --replicas 2
 
 Each rank has some layers of one model; activations and their gradients travel between neighbours, the batch goes through in
-micro-batches. The head's weight is that of the embedding, on the first and the last rank. Tokens are bytes. Losses do not
-depend on the number of ranks.
+micro-batches. The head's weight is that of the embedding, on the first and the last rank. Replicas are pipelines beside each
+other, each with its part of the batch. Tokens are bytes. Losses do not depend on the number of ranks.
 """
 
 import argparse
@@ -86,9 +87,10 @@ def main() -> None:
         ("heads", 4),
         ("context", 64),
         ("report", 10),
+        ("replicas", 1),
     ):
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--schedule", choices=("1f1b", "gpipe"), default="1f1b")
+    parser.add_argument("--schedule", choices=("1f1b", "gpipe", "zb-h1"), default="1f1b")
     parser.add_argument("--compress", help="what crosses slow links: top-k:RATIO or ada-top-k:RATIO")
     parser.add_argument("--cluster", help="a file of what the ranks' links and devices are like")
     options = parser.parse_args()
@@ -108,23 +110,28 @@ def main() -> None:
     pipe, optimizer = dear.pipeline(
         model,
         torch.optim.AdamW(model.parameters(), lr=3e-3),
-        sample=batch()[0],
+        sample=batch()[0].chunk(options.replicas)[0],
         micro_batches=options.micro_batches,
         schedule=options.schedule,
         compress=options.compress,
         cluster=options.cluster,
+        replicas=options.replicas,
     )
     if pipe.rank == 0:
         print(f"{pipe.world_size} ranks, stages of {', '.join(str(len(stage)) for stage in pipe.stages)} operators")
     for step in range(1, options.steps + 1):
         optimizer.zero_grad()
-        loss = pipe.step(*batch(), loss=cross_entropy)
+        x, y = (one.chunk(options.replicas)[pipe.replica] for one in batch())
+        loss = pipe.step(x, y, loss=cross_entropy)
         pipe.clip_grad_norm_(1.0)
         optimizer.step()
         if pipe.rank == 0 and step % options.report == 0:
             print(f"step {step}: loss {loss:.5f}", flush=True)
+    x, y = (one.chunk(options.replicas)[pipe.replica] for one in batch())
+    loss = pipe.evaluate(x, y, loss=cross_entropy)
     parameters = sum(value.numel() for value in pipe.state_dict().values())  # whole, on every rank
     if pipe.rank == 0:
+        print(f"loss of a batch that it was not trained on: {loss:.5f}")
         print(f"a state of {parameters:,} numbers; rank 0 has sent {pipe.bytes_sent:,} bytes")
     if dist.is_initialized():
         dist.destroy_process_group()

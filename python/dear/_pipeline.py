@@ -15,6 +15,7 @@ from torch.utils import _pytree
 from . import _C
 from ._pipeline_making import Made, arguments_of, refuse_together
 from ._pipeline_run import Run
+from ._pipeline_stages import Stage
 from ._pipeline_wire import waiting
 
 
@@ -26,12 +27,15 @@ class Pipeline:
         self._broken: Optional[str] = None
         self.rank = made.rank
         self.world_size = made.ranks
+        self.replica = made.rank % made.replicas  # which of the pipelines beside each other this rank is in
         # The plan, as a file has it (docs/formats.md), and what the planner expects of a step, and of this rank's memory.
         self.plan = made.plan
         # The ranks agree once before they begin.
         latency = max(0.0, *(other or 0.0 for row in json.loads(made.cluster)["latency_seconds"] for other in row))
         self.estimated_seconds: float = made.read.estimated_seconds + latency
-        self.estimated_peak_bytes: float = dict(zip(made.read.devices, made.read.peak_bytes)).get(made.rank, 0.0)
+        self.estimated_peak_bytes: float = dict(zip(made.read.devices, made.read.peak_bytes)).get(
+            made.rank // made.replicas, 0.0
+        )
         held = made.read.most_held
         for stage in (stage for stage in made.stages if stage.rank == made.rank):  # and messages that are under way
             before = held[stage.number - 1] if stage.number else 0
@@ -54,20 +58,41 @@ class Pipeline:
 
         ConfigError on every rank, before anything is sent, where one rank's arguments cannot be.
         """
+        return self._run(x, y, loss, evaluates=False)
+
+    def evaluate(self, x: Any = None, y: Any = None, *, loss: Callable[[Any, Any], Tensor]) -> Tensor:
+        """The mean loss of a batch, on every rank, as step() takes them: forward passes alone, in evaluation mode, which the
+        modules are in meanwhile, and with the buffers of the first replica. ConfigError on every rank for a model that computes other operators in that mode."""
+        modes = [(module, module.training) for module in self._made.model.modules()]
+        self._made.model.eval()
+        try:
+            with torch.no_grad():
+                return self._run(x, y, loss, evaluates=True)
+        finally:
+            for module, training in modes:
+                module.training = training
+
+    def _run(self, x: Any, y: Any, loss: Callable[[Any, Any], Tensor], *, evaluates: bool) -> Tensor:
         self._require_whole()
         made = self._made
+        stages = made.stages_evaluated if evaluates else made.stages
+        stages_here = [stage for stage in stages if stage.rank == self.rank]
         batches: list[dict[str, Tensor]] = []
         targets: list[Any] = []
         refusal = None
         try:
-            batches, targets = self._cut(x, y, loss)
+            if not evaluates:
+                self._check_modes()
+            elif isinstance(made.evaluated, str):
+                raise _C.ConfigError(f"the pipeline cannot evaluate: {made.evaluated}")
+            batches, targets = self._cut(x, y, loss, stages_here)
         except _C.ConfigError as error:
             refusal = str(error)
         self._agree(refusal)
 
         def loss_of(output: Any, micro_batch: int) -> Tensor:
             value = loss(output, targets[micro_batch])
-            if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
+            if not isinstance(value, Tensor) or value.numel() != 1 or not (value.requires_grad or evaluates):
                 raise _C.ConfigError(
                     "the loss of a pipeline is a tensor of one element that depends on the model's output; that of "
                     f"micro-batch {micro_batch} is {value!r}"
@@ -80,15 +105,18 @@ class Pipeline:
 
         parts: list[Tensor] = []
         run = Run(
-            [stage for stage in made.stages if stage.rank == self.rank],
+            stages_here,
             made.order,
             made.read.most_held,
-            made.wire,
-            made.gradients,
+            made.wire_evaluated if evaluates else made.wire,
+            None if evaluates else made.gradients,
             batches,
             loss_of,
         )
         try:
+            if evaluates:
+                with waiting(self.rank, "buffers of the first replica"):
+                    made.parameters.make_buffers_alike(made.gradients.replicas)
             with waiting(self.rank, "the other ranks to begin the step"):
                 made.wire.expect_loss()
             run.run()
@@ -124,10 +152,22 @@ class Pipeline:
         """Takes a whole state, of whatever plan or none."""
         self._made.parameters.load(state)
 
+    def optimizer_state_dict(self) -> dict[str, Any]:
+        """The whole optimiser's, on every rank, on the CPU, as its state_dict() is in one process."""
+        self._require_whole()
+        with waiting(self.rank, "the optimiser's state on other ranks"):
+            return self._made.optimizer_state.state(self.rank, self._made.group)
+
+    def load_optimizer_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes a whole state, of whatever plan or none."""
+        self._made.optimizer_state.load(state)
+
     @property
     def bytes_sent(self) -> int:
         """By this rank to other stages, since the start."""
-        return self._made.wire.bytes_sent + self._made.gradients.bytes_sent
+        made = self._made
+        evaluating = made.wire_evaluated.bytes_sent if made.stages_evaluated else 0
+        return made.wire.bytes_sent + evaluating + made.gradients.bytes_sent
 
     def _require_whole(self) -> None:
         if self._broken is not None:
@@ -135,20 +175,21 @@ class Pipeline:
 
     # ---- arguments of a step
 
-    def _cut(self, x: Any, y: Any, loss: Any) -> tuple[list[dict[str, Tensor]], list[Any]]:
+    def _check_modes(self) -> None:
+        for name, module in self._made.traced.model.named_modules():
+            if module.training != self._made.traced.modes.get(name, module.training):
+                raise _C.ConfigError(
+                    f"rank {self.rank}: '{name}' has gone {'into' if module.training else 'out of'} training mode since the model "
+                    "was traced: make the pipeline in the mode in which it runs"
+                )
+
+    def _cut(self, x: Any, y: Any, loss: Any, stages: list[Stage]) -> tuple[list[dict[str, Tensor]], list[Any]]:
         made = self._made
         if not callable(loss):
             raise _C.ConfigError(
                 f"rank {self.rank}: loss is a {type(loss).__name__}, not a function of output and target"
             )
-        for name, module in made.traced.model.named_modules():
-            if module.training != made.traced.modes.get(name, module.training):
-                raise _C.ConfigError(
-                    f"rank {self.rank}: '{name}' has gone {'into' if module.training else 'out of'} training mode since the model "
-                    "was traced: make the pipeline in the mode in which it runs"
-                )
-        here = [stage for stage in made.stages if stage.rank == self.rank]
-        needed = {name for stage in here for name in stage.inputs}
+        needed = {name for stage in stages for name in stage.inputs}
         given: dict[str, Tensor] = {}
         if x is None and needed:
             raise _C.ConfigError(f"rank {self.rank}: its stages read the batch, and x is None")
@@ -219,7 +260,7 @@ def pipeline(
             loss = pipe.step(x, y, loss=torch.nn.functional.cross_entropy)
             pipe.clip_grad_norm_(1.0)
             optimizer.step()
-        torch.save(pipe.state_dict(), "model.pt")
+        torch.save({"model": pipe.state_dict(), "optimizer": pipe.optimizer_state_dict()}, "last.pt")
 
     The model is traced on a micro-batch of the sample, without computing it: its modules of torch.nn and its functions become
     operators. Rank 0 plans which rank computes which of them, in contiguous stages, and tells the others. Each rank keeps the
@@ -266,6 +307,5 @@ def pipeline(
             dist.destroy_process_group(made.group)
         raise
     finally:
-        if hasattr(made, "traced"):
-            made.traced.forget_constants()
+        made.forget_constants()
     return Pipeline(made), optimizer

@@ -45,7 +45,11 @@ class Gradients:
         first_tag: int,
     ) -> None:
         self._tied, self._rank, self.group, self.replicas, self._first_tag = tied, rank, group, replicas, first_tag
-        self._tells = replicas is None or dist.get_rank(replicas) == 0
+        self._tells, self._beside = True, ""
+        if replicas is not None:
+            first = rank - dist.get_rank(replicas)
+            self._tells = first == rank
+            self._beside = f"ranks {first} to {first + dist.get_world_size(replicas) - 1}, which have the same stages"
         last = {stage: index for index, (kind, stage, _) in enumerate(order) if kind != "forward"}
         whole: dict[Tensor, int] = {}
         for stage in stages:
@@ -102,7 +106,7 @@ class Gradients:
                     work.wait()
                 add_encoded(summed, room)
             if self.replicas is not None:
-                with waiting(self._rank, f"the gradient of '{one.name}' from another replica"):
+                with waiting(self._rank, f"the gradient of '{one.name}' of {self._beside}"):
                     dist.broadcast(summed, group=self.replicas, group_src=0)
             gradient = summed.to(one.parameter.device)
             one.parameter.grad = gradient if earlier is None else earlier + gradient
@@ -128,12 +132,12 @@ class Gradients:
             # Behind the gradients is for each whether it is there, so that one that no replica has stays so.
             there = torch.tensor([parameter.grad is not None for parameter in alike], dtype=dtype)
             flat = torch.cat([*(_gradient(parameter).reshape(-1) for parameter in alike), there])
-            with waiting(self._rank, "replicas of its stages"):
+            with waiting(self._rank, self._beside):
                 self._means.append((dist.all_reduce(flat, group=self.replicas, async_op=True), flat, alike))
 
     def _end_means(self) -> None:
         for work, flat, alike in self._means:
-            with waiting(self._rank, "gradients of replicas of its stages"):
+            with waiting(self._rank, f"gradients of {self._beside}"):
                 work.wait()
             there = flat[-len(alike) :].tolist()
             flat /= dist.get_world_size(self.replicas)

@@ -6,7 +6,7 @@ import datetime
 import json
 import os
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import torch
 import torch.distributed as dist
@@ -18,8 +18,9 @@ from ._moe import MoE
 from ._moe_ranks import gathered
 from ._pipeline_gradients import Gradients
 from ._pipeline_operators import operators_of, to_json
+from ._pipeline_optimizer import OptimizerState
 from ._pipeline_parameters import Parameters
-from ._pipeline_stages import build, check, release, stages_of
+from ._pipeline_stages import Stage, build, check, evaluated, release, stages_of
 from ._pipeline_trace import Traced, trace
 from ._pipeline_wire import Wire
 from ._process_group import new_group_like
@@ -77,14 +78,22 @@ class Made:
         for stage in self.stages:
             if stage.rank == self.rank:
                 build(stage, self.traced, apart)
-        self.parameters.release(self.optimizer)
+        self._make_evaluation()
+        self.optimizer_state = OptimizerState(self.optimizer, self.parameters.first_ranks())
+        self.optimizer_state.release(set(self.parameters.own.values()))
+        self.parameters.release()
         release(self.stages, self.traced)
         self.operators.clear()
 
     def break_off(self) -> None:
-        """Ends the connections, which last as long as anything refers to their process group."""
+        """Ends the connections, which last as long as anything refers to their process group, so that those who wait for this
+        rank do not wait for their deadline."""
         self.gradients.break_off()
         self.wire.break_off()
+        if self.stages_evaluated:
+            self.wire_evaluated.break_off()
+        if self.group is not None:
+            dist.destroy_process_group(self.group)
         self.group = self.parameters.group = None
 
     def _together(self, act: Callable[[], Any]) -> Any:
@@ -126,6 +135,9 @@ class Made:
         arguments, keywords = _pytree.tree_map_only(Tensor, lambda one: one[:size], (arguments, keywords))
         self.traced: Traced = trace(self.model, tuple(arguments), keywords, leaves)
         self.operators = operators_of(self.traced)
+        self.evaluated: Union[Traced, str] = evaluated(
+            self.traced, self.operators, (tuple(arguments), keywords), leaves
+        )
         self.device = next((parameter.device for parameter in self.model.parameters()), torch.device("cpu"))
         return to_json(self.operators, self.model)
 
@@ -157,14 +169,35 @@ class Made:
 
     def _read(self, operators: str) -> None:
         self.read = _C.pipeline_read(self.plan, "the plan", operators, self.cluster)
-        place, replica = divmod(self.rank, self.replicas)
-        ranks = [device * self.replicas + replica for device in self.read.devices]
-        self.stages = stages_of(self.plan, ranks, self.operators)
+        place = self.rank // self.replicas
+        self.stages = stages_of(self.plan, self._ranks(), self.operators)
         check(self.stages, self.traced)
         self.parameters = Parameters(self.model, self.stages, self.group, self.replicas)
         self.wire = Wire(self.group, self.stages, self.micro_batches, self.device, self.timeout, self.replicas)
         devices = self.read.devices[: len(self.read.orders)]
         self.order = self.read.orders[devices.index(place)] if place in devices else []
+
+    def _ranks(self) -> list[int]:
+        """By stage, of this replica."""
+        return [device * self.replicas + self.rank % self.replicas for device in self.read.devices]
+
+    def _make_evaluation(self) -> None:
+        """The same stages, as they compute outside of training."""
+        self.stages_evaluated: list[Stage] = []
+        if isinstance(self.evaluated, str):
+            return
+        self.stages_evaluated = stages_of(self.plan, self._ranks(), operators_of(self.evaluated))
+        for stage in self.stages_evaluated:
+            if stage.rank == self.rank:
+                build(stage, self.evaluated, False)
+        self.wire_evaluated = Wire(self.group, self.stages_evaluated, self.micro_batches, self.device, self.timeout)
+        release(self.stages_evaluated, self.evaluated)
+
+    def forget_constants(self) -> None:
+        for name in ("traced", "evaluated"):
+            traced = getattr(self, name, None)
+            if isinstance(traced, Traced):
+                traced.forget_constants()
 
     def _cluster(self, cluster: Any) -> str:
         if cluster is not None:
@@ -204,8 +237,7 @@ def _group_of_replicas(group: Any, rank: int, replicas: int, timeout: datetime.t
     if replicas == 1:
         return None
     first = rank // replicas * replicas
-    ranks = dist.get_process_group_ranks(group)[first : first + replicas]
-    return dist.new_group(ranks, backend=_distributed.NAME, timeout=timeout, use_local_synchronization=True)
+    return new_group_like(group, _distributed.NAME, timeout, slice(first, first + replicas))
 
 
 def _own_group(given: Any, timeout: datetime.timedelta) -> tuple[Any, int, int]:

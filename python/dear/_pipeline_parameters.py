@@ -88,14 +88,12 @@ class Parameters:
             with torch.no_grad():
                 tensor.copy_(room)
 
-    def release(self, optimizer: torch.optim.Optimizer) -> None:
-        """Leaves this rank its own; the others are on the device meta from then on. The optimiser keeps its groups."""
+    def first_ranks(self) -> dict[Tensor, int]:
+        return {tensor: min(places) * self._replicas for tensor, places in self.holders.items()}
+
+    def release(self) -> None:
+        """Leaves this rank its own; the others are on the device meta from then on."""
         own = set(self.own.values())
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter not in own:
-                    optimizer.state.pop(parameter, None)
-            group["params"] = [parameter for parameter in group["params"] if parameter in own]
         for module in self._model.modules():
             for name, parameter in module._parameters.items():
                 if parameter is not None and parameter not in own:
@@ -125,6 +123,14 @@ class Parameters:
         for tensor in own:
             tensor.grad.mul_(scale.to(tensor.grad.dtype).to(tensor.grad.device))  # type: ignore[union-attr]
         return total.to(torch.get_default_dtype())
+
+    def make_buffers_alike(self, replicas: Any) -> None:
+        """Those of the first replica, as of batch statistics, become those of all."""
+        for tensor in self.own.values() if replicas is not None else ():
+            if not isinstance(tensor, nn.Parameter):
+                value = tensor.detach().cpu().contiguous()
+                dist.broadcast(value, group=replicas, group_src=0)
+                tensor.copy_(value)
 
     # ---- states
 

@@ -19,7 +19,7 @@ Task = tuple[str, int, int]  # kind, stage, micro-batch
 
 class Run:
     """`held`: by stage, the most micro-batches that it holds at once. A stage makes room for that many messages of the one
-    in front, which can have sent no more before a gradient came back."""
+    in front, which can have sent no more before a gradient came back. Without `gradients` it evaluates: forward passes alone."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Run:
         order: list[Task],
         held: list[int],
         wire: Wire,
-        gradients: Gradients,
+        gradients: Optional[Gradients],
         batches: list[dict[str, Tensor]],
         loss_of: Callable[[Any, int], Tensor],
     ) -> None:
@@ -47,11 +47,17 @@ class Run:
         for stage in self._stages.values():
             for micro_batch in range(min(self._window(stage), len(self._batches))):
                 self._expect_activations(stage, micro_batch)
-        self._gradients.begin()
+        if self._gradients is not None:
+            self._gradients.begin()
         for index, (kind, number, micro_batch) in enumerate(self._order):
-            self._tasks[kind](self._stages[number], micro_batch)
-            self._gradients.computed(index)
-        self._gradients.end()
+            if self._gradients is not None:
+                self._tasks[kind](self._stages[number], micro_batch)
+                self._gradients.computed(index)
+            elif kind == "forward":
+                self._forward(self._stages[number], micro_batch)
+                self._expect_following(self._stages[number], micro_batch)
+        if self._gradients is not None:
+            self._gradients.end()
         self._wire.finish_all()
 
     def _window(self, stage: Stage) -> int:
@@ -61,15 +67,23 @@ class Run:
         for one in stage.arrives:
             self._wire.expect(one, False, micro_batch)
 
+    def _expect_following(self, stage: Stage, micro_batch: int) -> None:
+        following = micro_batch + self._window(stage)
+        if following < len(self._batches):
+            self._expect_activations(stage, following)
+
     def _forward(self, stage: Stage, micro_batch: int) -> None:
+        trains = self._gradients is not None
         values = {name: self._batches[micro_batch][name] for name in stage.inputs}
         for one in stage.arrives:
             tensor = self._wire.take(one, False, micro_batch).detach()
-            values[one.name] = tensor.requires_grad_() if one.has_gradient else tensor
+            values[one.name] = tensor.requires_grad_() if one.has_gradient and trains else tensor
         for one in stage.arrives:  # gradients that were read before this could be sent
             self._wire.finish(one, True, micro_batch - self._window(stage))
-        kept = self._kept[stage.number, micro_batch] = Pass(stage.parts)
+        kept = Pass(stage.parts)
         loss = kept.forward(values, lambda output: self._loss_of(output, micro_batch))
+        if trains:
+            self._kept[stage.number, micro_batch] = kept
         for one in stage.leaves:
             tensor = values[one.name]
             if not one.meets(tensor):
@@ -78,7 +92,7 @@ class Run:
                     f"sample gave {list(one.shape)} of {one.dtype}: shapes may not depend on values"
                 )
             self._wire.send(one, False, micro_batch, tensor.detach())
-            if one.has_gradient:
+            if one.has_gradient and trains:
                 self._wire.expect(one, True, micro_batch)
         if loss is not None:
             self.loss = loss.detach() if self.loss is None else self.loss + loss.detach()
@@ -100,9 +114,7 @@ class Run:
                 if found is None:
                     found = torch.zeros(one.shape, dtype=one.dtype, device=self._wire.device)
                 self._wire.send(one, True, micro_batch, found)
-        following = micro_batch + self._window(stage)
-        if following < len(self._batches):
-            self._expect_activations(stage, following)
+        self._expect_following(stage, micro_batch)
 
     def _weight_gradient(self, stage: Stage, micro_batch: int) -> None:
         self._kept.pop((stage.number, micro_batch)).weight_gradients()

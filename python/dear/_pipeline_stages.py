@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, fx
 
 from . import _C
-from ._pipeline_operators import Operator, needs_gradient
+from ._pipeline_operators import Operator, needs_gradient, operators_of
 from ._pipeline_parts import Part, parts_of
-from ._pipeline_trace import Traced
+from ._pipeline_trace import Traced, trace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +118,34 @@ def _crossing(node: fx.Node, operator: Operator, cut: int, index: int, ratios: d
 def build(stage: Stage, traced: Traced, apart: bool) -> None:
     """Makes the parts of a stage of this rank."""
     stage.parts = parts_of(stage.operators, [*stage.inputs, *stage.reads], stage.makes, traced, apart)
+
+
+def evaluated(
+    traced: Traced, operators: list[Operator], sample: tuple[Any, Any], leaves: tuple[type, ...]
+) -> Traced | str:
+    """The model as it is outside of training; or why its stages cannot compute that."""
+    model = traced.model
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        found = trace(model, *sample, leaves)
+    except _C.ConfigError as error:
+        return f"in evaluation mode {error}"
+    finally:
+        for module, training in modes:
+            module.training = training
+    try:
+        others = operators_of(found)
+    except _C.ConfigError:
+        others = []
+    if [_names(one) for one in others] != [_names(one) for one in operators]:
+        found.forget_constants()
+        return "in evaluation mode the model has other operators than as it was traced, so the plan does not fit it"
+    return found
+
+
+def _names(operator: Operator) -> list[str]:
+    return [node.name for node in operator.nodes]
 
 
 def release(stages: list[Stage], traced: Traced) -> None:

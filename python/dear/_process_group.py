@@ -34,14 +34,21 @@ def group_of(process_group: ProcessGroup, timeout: float, reproducible: bool = F
     return _on_process_group(process_group, timeout, reproducible)
 
 
-def new_group_like(base: Any, backend: str, timeout: Optional[datetime.timedelta] = None, options: Any = None) -> Any:
-    """A process group of the ranks of `base`, which make it together, and no other rank takes part.
+def new_group_like(
+    base: Any,
+    backend: str,
+    timeout: Optional[datetime.timedelta] = None,
+    options: Any = None,
+    part: slice = slice(None),
+) -> Any:
+    """A process group of the ranks of `base`, which make it together, and no other rank takes part; of a part of them, to which
+    this rank belongs, while each makes that of its own part.
 
     PyTorch names it by how many groups a rank has: ranks that have different numbers would wait for each other under
     different names, so that is a MismatchError on all of them.
     """
     ranks = dist.get_process_group_ranks(base)
-    some = len(ranks) != dist.get_world_size()
+    some = len(ranks[part]) != dist.get_world_size()
     world = dist.distributed_c10d._world
     everyone: list[Any] = [None] * len(ranks)
     dist.all_gather_object(everyone, len(world.pg_names) if some else world.group_count, group=base)
@@ -51,7 +58,9 @@ def new_group_like(base: Any, backend: str, timeout: Optional[datetime.timedelta
                 f"rank {ranks[0]} has {everyone[0]} process groups of torch.distributed and rank {rank} has {count}, so they cannot "
                 "make another one together: call dist.new_group() alike on all ranks, also for groups that a rank does not belong to"
             )
-    return dist.new_group(ranks, timeout=timeout, backend=backend, pg_options=options, use_local_synchronization=some)
+    return dist.new_group(
+        ranks[part], timeout=timeout, backend=backend, pg_options=options, use_local_synchronization=some
+    )
 
 
 def _on_process_group(process_group: Any, timeout: float, reproducible: bool) -> _C.Group:

@@ -27,6 +27,8 @@ from refusals import Failures as Failures
 from refusals import Refusals as Refusals
 from replicas import Replicas as Replicas
 from schedules import Schedules as Schedules
+from states import Evaluation as Evaluation
+from states import States as States
 from training import Compression as Compression
 from training import Training as Training
 
@@ -115,7 +117,7 @@ def run_ranks(program: Callable[[], int]) -> list[int]:
 
 def rank_of(program: Callable[[], int], rank: int) -> None:
     os.environ["RANK"] = str(rank)
-    faulthandler.dump_traceback_later(int(os.environ.get("XT", "400")), exit=True)
+    faulthandler.dump_traceback_later(400, exit=True)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
     sys.exit(program())

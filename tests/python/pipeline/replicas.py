@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from nets import Case, Drawn, alone, cross_entropy, drawn_plan, ids, sgd
+from states import assertSameOptimizer
 from torch import Tensor, nn
 
 import dear
@@ -60,6 +61,7 @@ class Replicas(Case):
             torch.testing.assert_close(norm.double(), nn.utils.clip_grad_norm_(expected.parameters(), 0.5))
             optimizer.step()
             other.step()
+        assertSameOptimizer(self, pipe.optimizer_state_dict(), other.state_dict())
         for name, value in pipe.state_dict().items():
             torch.testing.assert_close(value, expected.state_dict()[name], rtol=1e-9, atol=1e-9)
 
@@ -87,5 +89,7 @@ class Replicas(Case):
             return cross_entropy(output, target)
 
         error: Any = ValueError if self.rank == 3 else dear.Error
-        with self.assertRaises(error):
+        with self.assertRaises(error) as caught:
             pipe.step(*ids(0), loss=loss)
+        if self.rank == 2:
+            self.assertIn("rank 2 waited for gradients of ranks 2 to 3, which have", str(caught.exception))

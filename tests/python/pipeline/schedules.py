@@ -75,20 +75,29 @@ class Late:
 
 class Schedules(Case):
     def planned(
-        self, schedule: str, warm_up: list[int], model: nn.Module, samples: int, **options: Any
+        self, schedule: str, warm_up: list[int], model: nn.Sequential, samples: int, **options: Any
     ) -> dear.Pipeline:
         """Equal stages, one of each rank, of as many micro-batches as samples / 2."""
         made = copy.deepcopy(model)
-        options = {"sample": batch(samples), "micro_batches": samples // 2, "method": "equal-number", **options}
-        pipe, _ = dear.pipeline(made, sgd(made), schedule=schedule, **options)
-        if schedule == "gpipe":
-            return pipe
-        document = json.loads(pipe.plan)
-        for stage, depth in zip(document["stages"], warm_up):
+        ranks = torch.distributed.get_world_size(options.get("process_group"))
+        each = len(model) // ranks
+        stages: list[dict[str, Any]] = [
+            {"device": f"rank {rank}", "operators": [str(one) for one in range(rank * each, (rank + 1) * each)]}
+            for rank in range(ranks)
+        ]
+        for stage, depth in zip(stages, warm_up):
             stage["warm_up"] = depth
-        made = copy.deepcopy(model)
-        options = {"sample": batch(samples), "process_group": options.get("process_group")}
-        return dear.pipeline(made, sgd(made), plan=json.dumps(document), **options)[0]
+        plan = {
+            "format": "dear-pipeline-plan",
+            "version": 1,
+            "model": "Sequential",
+            "method": "by hand",
+            "schedule": schedule,
+            "micro_batches": samples // 2,
+            "stages": stages,
+            "compressed": [],
+        }
+        return dear.pipeline(made, sgd(made), sample=batch(samples), plan=json.dumps(plan), **options)[0]
 
     def test_holds_what_the_schedule_says(self) -> None:
         """Two layers a stage, whose inputs are kept until the last gradient is computed."""
@@ -104,6 +113,9 @@ class Schedules(Case):
                 pipe = self.planned(schedule, warm_up, model, samples)
                 x = batch(samples)
                 Saved.most = 0
+                seen: list[Tensor] = []  # by hooks of parameters
+                for parameter in pipe.parameters():
+                    parameter.register_post_accumulate_grad_hook(seen.append)
 
                 def kept(tensor: Tensor) -> Any:
                     return Saved(tensor) if tensor.shape == (2, 5) and tensor.requires_grad else tensor
@@ -112,6 +124,7 @@ class Schedules(Case):
                 given = x.clone().requires_grad_() if first else x
                 with torch.autograd.graph.saved_tensors_hooks(kept, lambda one: getattr(one, "tensor", one)):
                     pipe.step(given, x, loss=of_sums)
+                self.assertEqual(len(seen), samples // 2 * len(list(pipe.parameters())))
                 gc.collect()
                 self.assertEqual(Saved.now, 0)
                 self.assertEqual(Saved.most, 2 * held[pipe.stages_here[0]])
