@@ -14,7 +14,7 @@
 #include "dear/comm/process_group/c10d.h"
 #include "dear/comm/process_group/channels/point_to_point.h"
 #include "dear/comm/shaped/pair_links.h"
-#include "dear/comm/torch_backend/backend.h"
+#include "dear/train/torch_backend/backend.h"
 #include "python/src/parts.h"
 
 namespace dear::python {

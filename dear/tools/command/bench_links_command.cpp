@@ -13,7 +13,7 @@
 #include "dear/comm/backends/backends.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/tools/bench_collectives/computation.h"
-#include "dear/tools/command/bench_links.h"
+#include "dear/tools/bench_command/bench_links.h"
 #include "dear/tools/command/commands.h"
 #include "dear/tools/command/train_report.h"
 #include "dear/tools/launch/cores.h"

@@ -1,4 +1,4 @@
-#include "dear/comm/torch_backend/callbacks.h"
+#include "dear/train/torch_backend/callbacks.h"
 
 #include <condition_variable>
 #include <cstddef>

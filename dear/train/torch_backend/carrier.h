@@ -16,8 +16,8 @@
 #include "dear/base/vocabulary/dtype.h"
 #include "dear/base/vocabulary/reduction.h"
 #include "dear/comm/group/group.h"
-#include "dear/comm/torch_backend/staging_ring.h"
 #include "dear/schedule/conductor/serial_lane.h"
+#include "dear/train/torch_backend/staging_ring.h"
 
 namespace dear::torch_backend {
 

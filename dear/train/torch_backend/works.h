@@ -6,7 +6,7 @@
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "dear/comm/torch_backend/callbacks.h"
+#include "dear/train/torch_backend/callbacks.h"
 
 namespace dear::torch_backend {
 

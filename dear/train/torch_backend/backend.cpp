@@ -1,4 +1,4 @@
-#include "dear/comm/torch_backend/backend.h"
+#include "dear/train/torch_backend/backend.h"
 
 #include <utility>
 
@@ -8,8 +8,8 @@
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/process_group/torch_types.h"
-#include "dear/comm/torch_backend/tensors.h"
-#include "dear/comm/torch_backend/works.h"
+#include "dear/train/torch_backend/tensors.h"
+#include "dear/train/torch_backend/works.h"
 
 namespace dear::torch_backend {
 

@@ -8,7 +8,7 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "dear/comm/torch_backend/modelled_messages.h"
+#include "dear/train/torch_backend/modelled_messages.h"
 
 namespace dear::torch_backend {
 

@@ -1,4 +1,4 @@
-#include "dear/tools/command/bench_options.h"
+#include "dear/tools/bench_command/bench_options.h"
 
 #include <string>
 #include <vector>

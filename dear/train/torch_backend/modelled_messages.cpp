@@ -1,4 +1,4 @@
-#include "dear/comm/torch_backend/modelled_messages.h"
+#include "dear/train/torch_backend/modelled_messages.h"
 
 #include <algorithm>
 #include <chrono>

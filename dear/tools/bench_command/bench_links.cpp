@@ -1,4 +1,4 @@
-#include "dear/tools/command/bench_links.h"
+#include "dear/tools/bench_command/bench_links.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 #include "dear/base/vocabulary/ids.h"
 #include "dear/base/vocabulary/units.h"
 #include "dear/comm/backends/backends.h"
-#include "dear/tools/command/bench_options.h"
+#include "dear/tools/bench_command/bench_options.h"
 #include "dear/tools/options/option_checks.h"
 #include "dear/tools/options/table.h"
 

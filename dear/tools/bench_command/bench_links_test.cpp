@@ -1,4 +1,4 @@
-#include "dear/tools/command/bench_links.h"
+#include "dear/tools/bench_command/bench_links.h"
 
 #include <string>
 #include <vector>

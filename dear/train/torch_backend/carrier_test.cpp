@@ -1,4 +1,4 @@
-#include "dear/comm/torch_backend/carrier.h"
+#include "dear/train/torch_backend/carrier.h"
 
 #include <cstring>
 #include <future>
@@ -13,8 +13,8 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/shm/testing/ranks.h"
 #include "dear/comm/shm/testing/shm_threads.h"
-#include "dear/comm/torch_backend/callbacks.h"
-#include "dear/comm/torch_backend/staging_ring.h"
+#include "dear/train/torch_backend/callbacks.h"
+#include "dear/train/torch_backend/staging_ring.h"
 
 namespace dear::torch_backend::carrier_test {
 namespace {

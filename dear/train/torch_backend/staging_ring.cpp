@@ -1,4 +1,4 @@
-#include "dear/comm/torch_backend/staging_ring.h"
+#include "dear/train/torch_backend/staging_ring.h"
 
 #include <algorithm>
 

@@ -1,11 +1,11 @@
-#include "dear/comm/torch_backend/fallback.h"
+#include "dear/train/torch_backend/fallback.h"
 
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/error.h"
-#include "dear/comm/torch_backend/works.h"
+#include "dear/train/torch_backend/works.h"
 
 namespace dear::torch_backend {
 namespace {

@@ -1,4 +1,4 @@
-#include "dear/comm/torch_backend/tensors.h"
+#include "dear/train/torch_backend/tensors.h"
 
 #include <array>
 #include <utility>

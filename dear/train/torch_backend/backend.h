@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "dear/comm/group/group.h"
-#include "dear/comm/torch_backend/callbacks.h"
-#include "dear/comm/torch_backend/carrier.h"
-#include "dear/comm/torch_backend/fallback.h"
+#include "dear/train/torch_backend/callbacks.h"
+#include "dear/train/torch_backend/carrier.h"
+#include "dear/train/torch_backend/fallback.h"
 
 namespace dear::torch_backend {
 

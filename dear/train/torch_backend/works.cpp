@@ -1,4 +1,4 @@
-#include "dear/comm/torch_backend/works.h"
+#include "dear/train/torch_backend/works.h"
 
 #include <algorithm>
 #include <string>

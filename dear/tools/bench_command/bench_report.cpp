@@ -1,4 +1,4 @@
-#include "dear/tools/command/bench_report.h"
+#include "dear/tools/bench_command/bench_report.h"
 
 #include <algorithm>
 #include <cstdlib>

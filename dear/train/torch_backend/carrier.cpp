@@ -1,4 +1,4 @@
-#include "dear/comm/torch_backend/carrier.h"
+#include "dear/train/torch_backend/carrier.h"
 
 #include <algorithm>
 #include <cstring>
