@@ -121,7 +121,7 @@ void AucProblem::gradient(int client, std::span<const double> point, const Batch
 std::vector<double> AucProblem::optimum() const {
   const auto dimension = static_cast<std::size_t>(shape_.dimension);
   std::array<std::vector<double>, 2> means{std::vector<double>(dimension), std::vector<double>(dimension)};
-  const double rows = static_cast<double>(samples());
+  const auto rows = static_cast<double>(samples());
   const std::array<double, 2> counts{(1 - share_) * rows, share_ * rows};
   for (std::size_t row = 0; row < samples(); ++row)
     add_scaled(1 / counts[positive_[row] ? 1 : 0], sample(row), means[positive_[row] ? 1 : 0]);
