@@ -85,10 +85,11 @@ std::vector<std::string> findings_in(const PublishedFusionLlm& published, const 
     most[which] = std::max(most[which], one.between_sites);
   }
   if (most[1] > 0)
-    all.push_back(fmt::format(
-        "As drawn, equal numbers pass from site to site at {} of {} cuts, OP-Fence at {}: this is most "
-        "of what it gains over rivals that do not know where devices lie.",
-        range_text(least[1], most[1]), published.devices - 1, range_text(least[0], most[0])));
+    all.push_back(
+        fmt::format("As drawn, equal numbers pass from site to site at {} of {} cuts, OP-Fence at {}: these "
+                    "rivals do not "
+                    "know where devices lie.",
+                    range_text(least[1], most[1]), published.devices - 1, range_text(least[0], most[0])));
   double bytes[2] = {};
   for (const Iteration& one : findings.assumed.all)
     if (one.setting == drawn && one.method == PlanMethod::op_fence) {
