@@ -30,10 +30,12 @@ endforeach()
 
 if(DEAR_STUDIES)
   install(FILES ${PROJECT_SOURCE_DIR}/docs/study/published.json DESTINATION ${CMAKE_INSTALL_DATADIR}/dear)
-  foreach(study IN ITEMS themis kfac lancet)
+  foreach(study IN ITEMS themis kfac lancet fusionllm)
     install(FILES ${PROJECT_SOURCE_DIR}/docs/study/${study}/published.json DESTINATION ${CMAKE_INSTALL_DATADIR}/dear
             RENAME published_${study}.json)
   endforeach()
+  install(FILES ${PROJECT_SOURCE_DIR}/docs/study/fusionllm/digits.txt DESTINATION ${CMAKE_INSTALL_DATADIR}/dear
+          RENAME fusionllm_digits.txt)
 endif()
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/dearConfig.cmake.in

@@ -1,4 +1,5 @@
 #include "studies/command/study_commands.h"
+#include "studies/fusionllm/fusionllm.h"
 #include "studies/homomorphic/homomorphic.h"
 #include "studies/kfac/convergence.h"
 #include "studies/kfac/kfac.h"
@@ -60,6 +61,7 @@ constexpr const char* kSeconds = "seconds";
 constexpr studies::Duration kSparseTakes{.once_seconds = 20, .task_seconds = 120};
 constexpr studies::Duration kQuickSparseTakes{.once_seconds = 2, .task_seconds = 0.04};
 constexpr studies::Duration kHomomorphicTakes{.once_seconds = 60, .task_seconds = 10};
+constexpr studies::Duration kFusionLlmTakes{.once_seconds = 25, .task_seconds = 20};
 constexpr studies::Duration kQuickHomomorphicTakes{.once_seconds = 2, .task_seconds = 0.02};
 
 std::string help(const std::string& what, const std::string& duration) {
@@ -223,6 +225,22 @@ void write_lancet(const SimulatedArguments& arguments) {
       kAllModelled);
 }
 
+void write_fusionllm(const SimulatedArguments& arguments) {
+  const studies::fusionllm::PublishedFusionLlm published = studies::fusionllm::read_published_fusionllm(
+      arguments.published ? *arguments.published
+                          : own_published("published_fusionllm.json", "fusionllm/published.json"));
+  const studies::fusionllm::Digits digits =
+      studies::fusionllm::read_digits(own_published("fusionllm_digits.txt", "fusionllm/digits.txt"));
+  const studies::fusionllm::FusionLlmOptions options =
+      arguments.quick ? studies::fusionllm::quick_study() : studies::fusionllm::whole_study();
+  arguments.folder.make();
+  arguments.folder.write(
+      studies::fusionllm::study_of_fusionllm(
+          published, digits, options,
+          announced("fusionllm", arguments.quick ? kSeconds : kFusionLlmTakes.text(options.learning.seeds))),
+      kAllModelled);
+}
+
 struct KfacArguments {
   StudyFolder folder{"docs/study/kfac"};
   std::optional<std::string> published, convergence;
@@ -306,6 +324,16 @@ void add_study(CLI::App& app) {
            kSeconds));
   lancet_arguments->add_to(*lancet, "Look at fewer ranks, paces of kernels and random networks");
   lancet->callback([lancet_arguments] { write_lancet(*lancet_arguments); });
+  auto fusionllm_arguments = std::make_shared<SimulatedArguments>("docs/study/fusionllm");
+  CLI::App* const fusionllm = command->add_subcommand(
+      "fusionllm", help("Plan and simulate one model over 48 devices that are far apart, beside what was "
+                        "published of it, and "
+                        "train with what its plans would send",
+                        kFusionLlmTakes.text(studies::fusionllm::LearningOptions{}.seeds)));
+  fusionllm_arguments->add_to(*fusionllm,
+                              "Look at fewer devices, links and ratios, and train so little that "
+                              "what is learned means nothing");
+  fusionllm->callback([fusionllm_arguments] { write_fusionllm(*fusionllm_arguments); });
   CLI::App* const calibration = command->add_subcommand(
       "calibration",
       "Fit the model of a network to half of the published throughputs, and predict the other half");

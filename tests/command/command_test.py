@@ -556,6 +556,18 @@ class Plan(Command):
         self.write("figures.json", "{}")
         self.refuse("study", "lancet", "--published", "figures.json", naming="figures.json", command="dear study lancet")
 
+    def test_writes_the_study_of_fusionllm(self):
+        self.study("fusionllm", "--quick")
+        for picture in ("bandwidths", "topologies", "schedules", "losses"):
+            xml.etree.ElementTree.parse(self.path(f"fusionllm/{picture}.svg"))
+        with open(self.path("fusionllm/results.json"), encoding="utf-8") as file:
+            results = json.load(file)
+        for statement in results["statements"]:
+            judged = statement["held"] + statement["undecided"] + statement["not_comparable"]
+            self.assertLessEqual(judged, statement["cases"], statement)
+        self.write("figures.json", "{}")
+        self.refuse("study", "fusionllm", "--published", "figures.json", naming="figures.json", command="dear study fusionllm")
+
     def test_simulates_kfac(self):
         text = self.succeed("simulate", "--model", "resnet50", "--cluster", "100gbib", "--ranks", "16", "--policy", "d-kfac,spd-kfac", "--json", "kfac.json")
         self.assertIn("dealt inverses", text)

@@ -1,5 +1,7 @@
 #include "tests/readers/readers.h"
 
+#include "studies/fusionllm/digits.h"
+#include "studies/fusionllm/published.h"
 #include "studies/kfac/convergence.h"
 #include "studies/kfac/published.h"
 #include "studies/lancet/published.h"
@@ -268,6 +270,13 @@ std::vector<Reader> readers(const std::string& folder) {
       {.name = "figures of Lancet",
        .good = os::read_file(study + "lancet/published.json"),
        .use = [](const std::string& text) { studies::lancet::parse_published_lancet(text, kSource); }},
+      {.name = "figures of FusionLLM",
+       .good = os::read_file(study + "fusionllm/published.json"),
+       .use = [](const std::string& text) { studies::fusionllm::parse_published_fusionllm(text, kSource); }},
+      {.name = "images of digits",
+       .json = false,
+       .good = os::read_file(study + "fusionllm/digits.txt"),
+       .use = [](const std::string& text) { studies::fusionllm::parse_digits(text, kSource); }},
       {.name = "convergence of K-FAC",
        .good = os::read_file(study + "kfac/convergence.json"),
        .use = [folder](const std::string& text) { studies::kfac::convergence_of(write(folder, text)); },

@@ -40,6 +40,7 @@ constexpr std::array kExamples{
     Example{"dear study themis", "dear study themis --quick --out themis"},
     Example{"dear study kfac", "dear study kfac --out kfac"},
     Example{"dear study lancet", "dear study lancet --quick --out lancet"},
+    Example{"dear study fusionllm", "dear study fusionllm --quick --out fusionllm"},
     Example{"dear study calibration", "dear study calibration"},
     Example{"dear models", "dear models"},
     Example{"dear models export", "dear models export resnet50 --device a100 --out resnet50.json"},
