@@ -16,13 +16,14 @@ says that it takes, and memory likewise. --learn compares losses after so many s
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import itertools
 import json
 import pathlib
+import runpy
 import statistics
 import sys
 import time
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -37,14 +38,6 @@ from dear import _pipeline_operators, _pipeline_trace
 EXAMPLE = pathlib.Path(__file__).parents[1] / "examples" / "python" / "pipeline.py"
 SAME = 1e-5  # relative, in fp32
 SIDES = ["ada-top-k", "top-k", "op-fence", "equal-work", "equal-number", "pytorch"]
-
-
-def example() -> Any:
-    spec = importlib.util.spec_from_file_location("example", EXAMPLE)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class TorchStage(nn.Module):
@@ -97,7 +90,7 @@ def peak_of(act: Callable[[], object]) -> int:
 
 class Bench:
     def __init__(self, options: argparse.Namespace) -> None:
-        self.options, self.example = options, example()
+        self.options, self.example = options, types.SimpleNamespace(**runpy.run_path(str(EXAMPLE)))
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
         generator = torch.Generator().manual_seed(1)
         shape = options.batch, options.context

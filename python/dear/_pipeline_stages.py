@@ -27,9 +27,9 @@ class Crossing:
     shape: tuple[int, ...]
     dtype: torch.dtype
     has_gradient: bool
-    is_kept: bool  # by a backward that reads it
     activation_ratio: float = 1
     gradient_ratio: float = 1
+    is_kept: bool = False  # by a backward that reads it
 
     @property
     def nbytes(self) -> int:
