@@ -2,10 +2,12 @@
 all-to-alls, in turns in the same processes:
 
     PYTHONPATH=build/release/python OMP_NUM_THREADS=1 torchrun --nproc-per-node 2 bench/moe.py [--wire 20] [--width 256] [--parts 2]
+        [--device 5]
 
 A block is an attention and a mixture (Switch, capacity factor 1.25), or a perceptron in all but every `--every`-th one. --wire
 models the network of the all-to-alls of all sides, in MB/s and with 0.3 ms a message, one after another on each rank; without it
-they take what they take on this host. "waits" is the time of a step in which a rank waits for all-to-alls. After the turns losses
+they take what they take on this host. --device makes each rank a device of so many GFLOP/s: its products of matrices sleep until
+such a device would have them, so that more ranks than processors compute side by side. "waits" is the time of a step in which a rank waits for all-to-alls. After the turns losses
 of all must agree to 1e-4, or nothing is printed.
 
 "experts": parts of a batch within each mixture, as Tutel and FasterMoE. "cut": parts of the whole model. "weights": weight
@@ -26,6 +28,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 import dear
 from dear import _moe_nodes
@@ -64,6 +68,22 @@ class Under:
         self._work.wait()
         time.sleep(max(0.0, self._ends - time.perf_counter()))
         self._wire.waited += time.perf_counter() - begin
+
+
+class Device(TorchDispatchMode):
+    """Its products of matrices end no sooner than on a device of `rate` FLOP/s."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self._rate = rate
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        begin = time.perf_counter()
+        result = func(*args, **(kwargs or {}))
+        if operations := flop_registry.get(func._overloadpacket):
+            ends = begin + operations(*args, **(kwargs or {}), out_val=result) / self._rate
+            time.sleep(max(0.0, ends - time.perf_counter()))
+        return result
 
 
 class AllToAll(torch.autograd.Function):
@@ -148,6 +168,7 @@ def main() -> None:
     )
     parser.add_argument("--turns", type=int, default=12, help="of three steps each (default: %(default)s)")
     parser.add_argument("--wire", type=float, default=0, help="MB/s of the modelled network; 0 for none")
+    parser.add_argument("--device", type=float, default=0, help="GFLOP/s of the modelled device of a rank; 0 for none")
     options = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("cpu:dear")
@@ -216,6 +237,8 @@ def main() -> None:
         parallel = dear.distribute(net, adamw(net), overlap=overlap, parts=of_model, fusion=options.fusion)
         add(f"dear {name}", *parallel)
 
+    if options.device > 0:
+        Device(1e9 * options.device).__enter__()
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     waits: dict[str, list[float]] = {name: [] for name in steps}
     losses: dict[str, list[Tensor]] = {name: [] for name in steps}

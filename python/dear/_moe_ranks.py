@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from . import _C
+from ._process_group import new_group_like
 
 # What a rank says in place of its number of tokens.
 NOT_FINITE, REFUSED = -1, -2
@@ -35,9 +36,7 @@ def process_group_of(given: Any) -> Any:
 def own_group(base: Any) -> Any:
     """A process group of the same ranks for all-to-alls of mixtures. Every rank makes it together, once."""
     if base not in _groups:
-        ranks = dist.get_process_group_ranks(base)
-        some = len(ranks) != dist.get_world_size()
-        _groups[base] = dist.new_group(ranks, backend=dist.get_backend_config(base), use_local_synchronization=some)
+        _groups[base] = new_group_like(base, dist.get_backend_config(base))
     return _groups[base]
 
 

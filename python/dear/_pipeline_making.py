@@ -22,6 +22,7 @@ from ._pipeline_parameters import Parameters
 from ._pipeline_stages import build, check, release, stages_of
 from ._pipeline_trace import Traced, trace
 from ._pipeline_wire import Wire
+from ._process_group import new_group_like
 
 _SCHEDULES = ("1f1b", "gpipe", "interleaved")
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "OptimizedModule", "FSDPModule")
@@ -183,10 +184,8 @@ def _own_group(given: Any, timeout: datetime.timedelta) -> tuple[Any, int, int]:
     ranks = dist.get_process_group_ranks(base)
     if len(ranks) == 1:
         return None, 0, 1
-    some = len(ranks) != dist.get_world_size()
     network = network_under(base)
-    backend = "gloo" if network is None else f"cpu:{NAME}"
-    group = dist.new_group(ranks, backend=backend, pg_options=network, timeout=timeout, use_local_synchronization=some)
+    group = new_group_like(base, "gloo" if network is None else f"cpu:{NAME}", timeout, network)
     return group, dist.get_rank(group), len(ranks)
 
 

@@ -34,6 +34,26 @@ def group_of(process_group: ProcessGroup, timeout: float, reproducible: bool = F
     return _on_process_group(process_group, timeout, reproducible)
 
 
+def new_group_like(base: Any, backend: str, timeout: Optional[datetime.timedelta] = None, options: Any = None) -> Any:
+    """A process group of the ranks of `base`, which make it together, and no other rank takes part.
+
+    PyTorch names it by how many groups a rank has: ranks that have different numbers would wait for each other under
+    different names, so that is a MismatchError on all of them.
+    """
+    ranks = dist.get_process_group_ranks(base)
+    some = len(ranks) != dist.get_world_size()
+    world = dist.distributed_c10d._world
+    everyone: list[Any] = [None] * len(ranks)
+    dist.all_gather_object(everyone, len(world.pg_names) if some else world.group_count, group=base)
+    for rank, count in zip(ranks, everyone):
+        if count != everyone[0]:
+            raise _C.MismatchError(
+                f"rank {ranks[0]} has {everyone[0]} process groups of torch.distributed and rank {rank} has {count}, so they cannot "
+                "make another one together: call dist.new_group() alike on all ranks, also for groups that a rank does not belong to"
+            )
+    return dist.new_group(ranks, timeout=timeout, backend=backend, pg_options=options, use_local_synchronization=some)
+
+
 def _on_process_group(process_group: Any, timeout: float, reproducible: bool) -> _C.Group:
     rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
     # One exchange says who is where, and names the meeting in shared memory.
@@ -43,10 +63,5 @@ def _on_process_group(process_group: Any, timeout: float, reproducible: bool) ->
     if all(host == everyone[0][0] for host, _ in everyone):
         return _C.meet_in_shared_memory(everyone[0][1], rank, size, timeout)
     # A Gloo of our own, since the program's process group carries what the program sends.
-    own = dist.new_group(
-        dist.get_process_group_ranks(process_group),
-        timeout=datetime.timedelta(seconds=timeout),
-        backend="gloo",
-        use_local_synchronization=True,
-    )
+    own = new_group_like(process_group, "gloo", datetime.timedelta(seconds=timeout))
     return _C.group_on(own, timeout=timeout, reproducible=reproducible)

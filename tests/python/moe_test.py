@@ -361,6 +361,17 @@ class Refusals(Case):
             "capacity_factor 1.25 on rank 0 and 1.5 on rank 2", lambda: moe(batch(0)), dear.MismatchError
         )
 
+    def test_ranks_with_different_numbers_of_process_groups(self) -> None:
+        pairs = [dist.new_group([first, first + 1]) for first in (0, 2)]
+        pair = pairs[self.rank // 2]
+        alone = dist.new_group([0], use_local_synchronization=True) if self.rank == 0 else None
+        if self.rank < 2:
+            sentence = "rank 0 has .* process groups of torch.distributed and rank 1 has"
+            self.assertRefused(sentence, lambda: layer(pair)(batch(0)), dear.MismatchError)
+        if alone is not None:
+            dist.destroy_process_group(alone)
+        self.assertTrue(layer(pair)(batch(0)).isfinite().all())
+
     def test_counts_beyond_the_capacity(self) -> None:
         moe = layer()
         original = _moe.MoE._counts_of_all

@@ -35,7 +35,7 @@ class Outputs(Case):
         self.assertRegex(run["digest"], "^[0-9a-f]{64}$")
 
     def test_one_policy_on_a_modelled_network(self):
-        network = "bandwidth=100mbit,latency=50us"  # so slow that some of it is exposed on a busy machine as well
+        network = "bandwidth=40mbit,latency=50us"  # so slow that some of it is exposed on a busy machine as well
         files = ["--json", "run.json", "--trace", "trace.json", "--profile", "profile.json", "--metrics", "metrics.jsonl"]
         output = self.succeed(self.train("--workers", 2, "--network", network, "--fusion", "layer", *files))
         run = self.read_json("run.json")

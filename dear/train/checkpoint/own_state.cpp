@@ -49,7 +49,8 @@ struct Place {
       const torch::Tensor now = tensor_at(tensor);
       const auto all = static_cast<std::int64_t>(now.nbytes());
       const std::int64_t some = std::min(all - offset, bytes - at);
-      copy(static_cast<std::byte*>(now.mutable_data_ptr()) + offset, at, static_cast<std::size_t>(some));
+      if (some > 0)  // a tensor without elements has no memory
+        copy(static_cast<std::byte*>(now.mutable_data_ptr()) + offset, at, static_cast<std::size_t>(some));
       at += some;
       offset += some;
       if (offset < all) return;
