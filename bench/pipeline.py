@@ -58,8 +58,7 @@ class TorchStage(nn.Module):
 
 def links(options: argparse.Namespace, ranks: int, speed: float) -> str:
     if options.cluster:
-        with open(options.cluster, encoding="utf-8") as file:
-            cluster = json.load(file)
+        cluster = json.loads(dear._C.pipeline_cluster(options.cluster)[0])
     else:
 
         def of_pairs(inside: float, between: float) -> list[list[float | None]]:
@@ -356,7 +355,10 @@ def main() -> None:
     for name, number, unit in (*rates, ("ratio", 100.0, "of compression")):
         parser.add_argument(f"--{name}", type=float, default=number, help=f"{unit} (default: %(default)s)")
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES, help="default: all")
-    parser.add_argument("--cluster", help="a file of links, in place of --sites, --inside, --between and --latency")
+    parser.add_argument(
+        "--cluster",
+        help="a file of links or the name of a preset, in place of --sites, --inside, --between and --latency",
+    )
     parser.add_argument("--wires", action="store_true", help="no link is modelled")
     parser.add_argument("--learn", type=int, default=0, metavar="STEPS", help="compare losses after so many steps")
     options = parser.parse_args()
