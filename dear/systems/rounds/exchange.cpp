@@ -63,10 +63,12 @@ Exchange::Exchange(std::vector<Travelling> tensors, std::vector<Fragment> fragme
   }
 }
 
+// Where the group has failed it says so where it is used next.
 Exchange::~Exchange() {
   try {
     wait();
-  } catch (...) {  // the group has failed, and says so where it is used next
+  } catch (...) {
+    return;
   }
 }
 
@@ -191,7 +193,7 @@ void Exchange::start() {
 void Exchange::issue() {
   const auto next = [this]() -> std::optional<Request> {
     if (chain_.next < chain_.requests.size()) {
-      const Request request = chain_.requests[chain_.next++]();
+      Request request = chain_.requests[chain_.next++]();
       sent_bytes_ += buckets::bytes_sent(request, options_.between.size());
       return request;
     }
