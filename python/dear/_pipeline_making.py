@@ -237,7 +237,7 @@ def _group_of_replicas(group: Any, rank: int, replicas: int, timeout: datetime.t
     if replicas == 1:
         return None
     first = rank // replicas * replicas
-    return new_group_like(group, _distributed.NAME, timeout, slice(first, first + replicas))
+    return new_group_like(group, _distributed.NAME, timeout, part=slice(first, first + replicas))
 
 
 def _own_group(given: Any, timeout: datetime.timedelta) -> tuple[Any, int, int]:

@@ -193,7 +193,7 @@ def waiting(rank: int, what: str) -> Iterator[None]:
         late = is_late(error)
         end = "it did not come before the deadline" if late else "the connection ended, as when a process dies"
         raise (_C.TimeoutError if late else _C.TransportError)(
-            f"rank {rank} waited for {what}, and {end}: see what other ranks say, and start the job again"
+            f"rank {rank} waited for {what}, and {end} ({' '.join(str(error).split())[:300]}): see what other ranks say, and start the job again"
         ) from None
 
 

@@ -41,7 +41,7 @@ class Saved:
 
 
 class Slow:
-    """A link that carries nothing before it is opened."""
+    """A link that carries no message of a stage before it is opened; words of ranks about a step, which are scalars, pass."""
 
     def __init__(self) -> None:
         self.messages: list[Late] = []
@@ -50,7 +50,7 @@ class Slow:
         self.send = torch.distributed.isend
 
     def isend(self, tensor: Tensor, **where: Any) -> Any:
-        if self.is_open:
+        if self.is_open or tensor.dim() == 0:
             return self.send(tensor, **where)
         self.messages.append(Late(self, tensor, where))
         return self.messages[-1]
