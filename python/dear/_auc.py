@@ -99,6 +99,7 @@ class AUCMLoss(nn.Module):
         self.b = nn.Parameter(torch.zeros(1, device=device, dtype=dtype))
         self.alpha = nn.Parameter(torch.full((1,), self.margin, device=device, dtype=dtype))
         self._seen: Optional[Tensor] = None
+        self.prior: Optional[float] = None  # p of the last batch in training, where it was not the batch's own
 
     def forward(self, y_pred: Tensor, y_true: Tensor, auto: bool = False) -> Tensor:
         h = y_pred.reshape(-1)
@@ -116,6 +117,7 @@ class AUCMLoss(nn.Module):
                 f"AUCMLoss: a batch has no {lacking}: take a dear.DualSampler, or version v1 with an imratio"
             )
         if torch.is_grad_enabled() and self.training:
+            self.prior = p
             self._remember(h.detach(), positive, positives)
         share = positives / samples if p is None else p
         scale = 1 / (share * (1 - share)) if self.version == "v2" else 1.0

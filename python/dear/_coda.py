@@ -269,11 +269,13 @@ class CoDA(Optimizer):
         self._loss.alpha.fill_(self._loss.margin + below / negatives - above / positives)
 
     def _require_share(self) -> None:
+        if self._loss.p is None or self._loss.version == "v2":
+            return
         counts = self._stage_counts.clone()
         self._add_up([counts], 1.0)
         negatives, positives = counts.tolist()
-        samples, p = negatives + positives, self._loss.p
-        if p is None or samples == 0 or self._loss.version == "v2":
+        samples, p = negatives + positives, self._loss.prior
+        if p is None or samples == 0:
             return
         deviation = math.sqrt(p * (1 - p) / samples)
         if abs(positives / samples - p) > 5 * deviation + 0.2 * p * (1 - p):

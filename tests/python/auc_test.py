@@ -393,6 +393,11 @@ class OneProcess(Case):
     def test_an_imratio_that_is_not_that_of_batches(self) -> None:
         job = Job(network(), loss=dear.AUCMLoss(imratio=0.1, dtype=F64), stage_steps=3)
         self.refused("imratio=0.1 and 0.5 of the samples", lambda: job.train(batch_of, 0, 3, 0))
+        job = Job(network(), loss=dear.AUCMLoss(imratio=0.1, dtype=F64), stage_steps=1)
+        x, y = batch_of(0, 0)
+        job.loss(job.net(x), y, auto=True).backward()  # of the batch
+        job.optimizer.step()
+        self.assertEqual(job.optimizer.report()["stage"], 1)
 
     def test_batches_without_a_class_at_the_end_of_a_stage(self) -> None:
         job = Job(network(), stage_steps=1, growth=1.0)
