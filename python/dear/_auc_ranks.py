@@ -62,12 +62,11 @@ class Ranks:
         """What `tell` returns on each rank, as JSON has it. Where it throws on some, a ConfigError on all, which
         names the first of them."""
         cause: Exception | None = None
-        mine: dict[str, Any] = {}
         try:
-            mine = tell()
+            mine = json.dumps(tell())
         except Exception as error:
-            cause, mine = error, {"error": str(error)}
-        everyone = [json.loads(one) for one in self.gathered(json.dumps(mine).encode())]
+            cause, mine = error, json.dumps({"error": str(error)})
+        everyone = [json.loads(one) for one in self.gathered(mine.encode())]
         for rank, one in enumerate(everyone):
             if "error" in one:
                 raise _C.ConfigError(f"rank {rank}: {one['error']}") from cause

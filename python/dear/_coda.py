@@ -100,7 +100,7 @@ class CoDA(Optimizer):
                     f"CoDA: lr={lr} makes alpha diverge with {loss_fn}: give less than {loss_fn.dual_limit:g}"
                 )
             return {
-                "sizes of parameters": [one.numel() for one in self._everything()],
+                "parameters": [f"{one.numel()} in {one.dtype}" for one in self._everything()],
                 "groups": [[group[name] for name in defaults] for group in self.param_groups],
                 "every, stage_steps, growth, decay, dual_batches": [every, stage_steps, growth, decay, dual_batches],
                 "loss": repr(loss_fn),
@@ -252,8 +252,11 @@ class CoDA(Optimizer):
         self._batches_for_dual -= 1
         if self._batches_for_dual > 0:
             return
-        sums = self._dual_sums.clone()
-        self._add_up([sums], 1.0)
+        sums = self._dual_sums.to(self._loss.alpha.device, copy=True)  # whose memory the process group carries
+        if not self._add_up([sums], 1.0):
+            raise _C.Error(
+                "CoDA: scores of a rank are NaN or infinite at the end of a stage: take a smaller lr, or a clip_value"
+            )
         below, above, negatives, positives = sums.tolist()
         if negatives == 0 or positives == 0:
             self._batches_lacking += 1
@@ -271,7 +274,7 @@ class CoDA(Optimizer):
     def _require_share(self) -> None:
         if self._loss.p is None or self._loss.version == "v2":
             return
-        counts = self._stage_counts.clone()
+        counts = self._stage_counts.to(self._loss.alpha.device, copy=True)
         self._add_up([counts], 1.0)
         negatives, positives = counts.tolist()
         samples, p = negatives + positives, self._loss.prior

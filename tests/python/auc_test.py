@@ -516,7 +516,7 @@ class OnRanks(Case):
         self.refused("groups", make(lr=0.1 + self.rank), dear.MismatchError)
         self.refused("rank 1: CoDA: every=0", make(every=1 - self.rank))
         self.refused(
-            "sizes of parameters",
+            "CoDA has parameters",
             lambda: Job(network() if self.rank else linear(), group=self.group),
             dear.MismatchError,
         )
@@ -536,6 +536,11 @@ class OnRanks(Case):
             with torch.no_grad():
                 job.net[2].bias.fill_(float("nan"))
         self.refused("rank 1: parameter 0 is NaN", lambda: job.train(batch_of, 1, 2, self.rank), dear.Error)
+        job = Job(network(), group=self.group, stage_steps=1)
+        job.train(batch_of, 0, 1, self.rank)
+        x, y = batch_of(1, 0)
+        x[0] += float("nan") if self.rank == 1 else 0.0
+        self.refused("scores of a rank are NaN", lambda: job.train(lambda *_: (x, y), 0, 1, 0), dear.Error)
 
     def test_a_class_that_one_rank_lacks(self) -> None:
         """Sums over ranks, no mean of means."""
