@@ -8,6 +8,7 @@ from ._version import __version__, torch_release
 _torch_release.check(torch.__version__, torch_release)
 
 # The check says more than the loader of the extension module would.
+from ._auc import AUCMLoss, DualSampler, auc
 from ._backend_choice import init_process_group
 from ._batch_norm import SyncBatchNorm
 from ._C import (
@@ -24,6 +25,7 @@ from ._C import (
 from ._checkpoint import load, save
 from ._checkpoint_exchange import export_checkpoint, import_checkpoint
 from ._checkpoints import Checkpoints
+from ._coda import CoDA
 from ._distribute import DataParallel, distribute, own
 from ._distributed import ModelledNetwork
 from ._distributed import register as _register
@@ -46,13 +48,16 @@ from ._workload import Layer, Tensor, Workload
 _register()
 
 __all__ = [
+    "AUCMLoss",
     "BucketGradients",
     "Case",
     "Checkpoints",
+    "CoDA",
     "CompressedRow",
     "ConfigError",
     "DataParallel",
     "DiLoCo",
+    "DualSampler",
     "Error",
     "Gain",
     "Group",
@@ -87,6 +92,7 @@ __all__ = [
     "TransportError",
     "Workload",
     "__version__",
+    "auc",
     "clusters",
     "defer_weight_gradients",
     "distribute",
