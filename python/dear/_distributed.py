@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import json
 import os
 import uuid
 from typing import Any, Optional
@@ -29,14 +30,20 @@ class ModelledNetwork:
     cluster: str | os.PathLike[str]
 
 
-def network_under(process_group: Any) -> Optional[ModelledNetwork]:
-    """That of a process group of this backend; None where it has none."""
+def network_under(process_group: Any, part: slice = slice(None)) -> Optional[ModelledNetwork]:
+    """That of a process group of this backend, between a part of its ranks; None where it has none."""
     try:
         backend = process_group._get_backend(torch.device("cpu"))
     except RuntimeError:  # it carries no memory of the host
         return None
     text = backend.network if isinstance(backend, _C.DistributedBackend) else ""
-    return ModelledNetwork(text) if text else None
+    if not text:
+        return None
+    cluster = json.loads(text)
+    cluster["devices"] = cluster["devices"][part]
+    for matrix in ("bytes_per_second", "latency_seconds"):
+        cluster[matrix] = [row[part] for row in cluster[matrix][part]]
+    return ModelledNetwork(json.dumps(cluster))
 
 
 def _make(options: Any, given: Any = None) -> Any:

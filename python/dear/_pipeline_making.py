@@ -250,9 +250,8 @@ def _own_group(given: Any, timeout: datetime.timedelta) -> tuple[Any, int, int]:
     ranks = dist.get_process_group_ranks(base)
     if len(ranks) == 1:
         return None, 0, 1
-    network = _distributed.network_under(base)
-    backend = "gloo" if network is None else f"cpu:{_distributed.NAME}"
-    group = new_group_like(base, backend, timeout, network)
+    backend = "gloo" if _distributed.network_under(base) is None else f"cpu:{_distributed.NAME}"
+    group = new_group_like(base, backend, timeout)
     return group, dist.get_rank(group), len(ranks)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Optional, Union
 import torch.distributed as dist
 
 from . import _C
+from ._distributed import NAME, network_under
 
 ProcessGroup = Optional[Union["dist.ProcessGroup", _C.Group]]
 
@@ -38,11 +39,10 @@ def new_group_like(
     base: Any,
     backend: str,
     timeout: Optional[datetime.timedelta] = None,
-    options: Any = None,
     part: slice = slice(None),
 ) -> Any:
     """A process group of the ranks of `base`, which make it together, and no other rank takes part; of a part of them, to which
-    this rank belongs, while each makes that of its own part.
+    this rank belongs, while each makes that of its own part. On the backend "dear" it has the modelled network of `base`.
 
     PyTorch names it by how many groups a rank has: ranks that have different numbers would wait for each other under
     different names, so that is a MismatchError on all of them.
@@ -58,8 +58,9 @@ def new_group_like(
                 f"rank {ranks[0]} has {everyone[0]} process groups of torch.distributed and rank {rank} has {count}, so they cannot "
                 "make another one together: call dist.new_group() alike on all ranks, also for groups that a rank does not belong to"
             )
+    network = network_under(base, part) if NAME in backend else None
     return dist.new_group(
-        ranks[part], timeout=timeout, backend=backend, pg_options=options, use_local_synchronization=some
+        ranks[part], timeout=timeout, backend=backend, pg_options=network, use_local_synchronization=some
     )
 
 

@@ -31,6 +31,8 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distrib
 from torch.nn.parallel import DistributedDataParallel
 
 import dear
+from dear._distributed import network_under
+from dear._process_group import new_group_like
 
 RANKS = 4
 VICTIM = 2  # of three ranks
@@ -84,6 +86,18 @@ class Collectives(unittest.TestCase):
         }
         network = dear.ModelledNetwork(json.dumps(cluster) if self.rank == 0 else "not read")
         return dist.new_group(backend="cpu:dear", pg_options=network)
+
+    def test_groups_of_a_part_of_the_ranks_have_the_modelled_links_between_them(self) -> None:
+        first = self.rank // 2 * 2
+        part = new_group_like(self.modelled(3e7), "cpu:dear", part=slice(first, first + 2))
+        network = network_under(part)
+        assert network is not None
+        cluster = json.loads(os.fspath(network.cluster))
+        self.assertEqual([one["name"] for one in cluster["devices"]], [str(first), str(first + 1)])
+        self.assertEqual(cluster["bytes_per_second"], [[None, 3e7 if first == 0 else 1e9], [1e9, None]])
+        value = torch.ones(())
+        dist.all_reduce(value, group=part)
+        self.assertEqual(float(value), 2.0)
 
     def test_messages_and_collectives_over_modelled_links(self) -> None:
         group = self.modelled(1e8)
