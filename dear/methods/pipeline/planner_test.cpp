@@ -102,8 +102,7 @@ TEST(OpFence, BeatsEqualNumbersOnThePresets) {
       return seconds_of(costs, PlanMethod::equal_number, {}) / seconds_of(costs, PlanMethod::op_fence, kAda);
     };
     EXPECT_GE(gain(resnet_costs), 5) << preset.cluster.name;
-    // The exchange of the tied embedding's gradient stays as it is.
-    EXPECT_GE(gain(gpt_costs), 1.45) << preset.cluster.name;
+    EXPECT_GE(gain(gpt_costs), 5) << preset.cluster.name;
   }
 }
 
@@ -294,7 +293,7 @@ TEST(TiedParameters, HaveAPlanThatIsNearTheBestOfAll) {
     EXPECT_GE(found, best);
     worst = std::max(worst, found / best);
   }
-  EXPECT_LT(worst, 1.5);
+  EXPECT_LT(worst, 1.05);
 }
 
 // The devices of the paper: by far the most of an iteration was the tie, over a link between two sites.
