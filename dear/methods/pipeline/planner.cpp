@@ -106,8 +106,9 @@ class Planner {
   [[nodiscard]] Plan searched(const Communities& communities) const {
     Best best;
     consider_order(communities, best);
+    check(*best.plan, costs_);
     if (gains_by_near_ends(*best.plan, best)) with_near_ends(communities, best);
-    return checked(std::move(*best.plan));
+    return std::move(*best.plan);
   }
 
   void consider_order(const Communities& communities, Best& best) const {
@@ -127,18 +128,34 @@ class Planner {
   void with_near_ends(const Communities& communities, Best& best) const {
     constexpr std::size_t kSearched = 4;
     std::vector<std::pair<double, Communities>> orders;
-    for (const Communities& order : opened_rings(costs_.cluster(), communities))
-      orders.emplace_back(with_fences(order, best), order);
+    for (const Communities& order : opened_rings(costs_.cluster(), communities)) {
+      Best fenced;
+      orders.emplace_back(with_fences(order, fenced), order);
+      take(best, std::move(fenced));
+    }
     std::stable_sort(orders.begin(), orders.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
     orders.resize(std::min(orders.size(), kSearched));
     for (const auto& [seconds, order] : orders) {
+      Best cut;
       try {
-        with_best_cuts(order, best);
+        with_best_cuts(order, cut);
       } catch (const ConfigError&) {
-        continue;  // this order does not fit into memories, which the first one does
+        continue;  // this order does not fit into memories, as the first one does
       }
+      take(best, std::move(cut));
     }
+  }
+
+  // Only a plan that can be replaces one that can.
+  void take(Best& best, Best found) const {
+    if (!found.plan || found.seconds >= best.seconds) return;
+    try {
+      check(*found.plan, costs_);
+    } catch (const ConfigError&) {
+      return;
+    }
+    best = std::move(found);
   }
 
   [[nodiscard]] static std::vector<int> in_a_row(const Communities& communities) {
@@ -195,6 +212,7 @@ class Planner {
         Best of_part;
         try {
           consider_order(part, of_part);
+          check(*of_part.plan, costs_);
         } catch (const ConfigError&) {
           if (!first_failure) first_failure = std::current_exception();  // of all devices
           continue;
@@ -206,7 +224,7 @@ class Planner {
     if (!best.plan) std::rethrow_exception(first_failure);
     for (const auto& [part, plan] : parts)
       if (gains_by_near_ends(plan, best)) with_near_ends(part, best);
-    return checked(std::move(*best.plan));
+    return std::move(*best.plan);
   }
 
   [[nodiscard]] Plan with(const std::vector<int>& devices, const std::vector<Range>& ranges,

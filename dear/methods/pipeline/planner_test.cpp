@@ -125,7 +125,10 @@ TEST(OpFence, GainsByHowMuchSlowerLinksAreBetweenSites) {
 TEST(Planner, MakesPlansThatCanBe) {
   std::mt19937 random(2);
   for (int trial = 0; trial < 60; ++trial) {
-    const OperatorDag dag = random_dag(random, 16);
+    std::vector<Operator> operators = random_dag(random, 16).operators();
+    operators.front().parameter_bytes = 800;
+    if (trial % 3 == 0) operators.back().tied = 0;
+    const OperatorDag dag("random", operators);
     const PairCluster cluster = random_cluster(random, 1 + static_cast<std::size_t>(trial) % 4, 1 << 20);
     const StageCosts costs(dag, cluster);
     const auto schedule = schedule_kinds()[static_cast<std::size_t>(trial) % 4].kind;
