@@ -148,6 +148,8 @@ def to_json(operators: list[Operator], model: nn.Module) -> str:
         }
         if tied:
             item["tied"] = max(tied, key=lambda one: tied[one])
+        if all(_picks_rows(node) for node in operator.nodes):
+            item["picks_rows"] = True
         listed.append(item)
     return json.dumps(
         {"format": "dear-operators", "version": 1, "name": type(model).__name__, "operators": listed}, sort_keys=True
@@ -190,6 +192,10 @@ def _kind(operator: Operator) -> str:
     if last.op == "call_module":
         return type(last.meta["leaf"]).__name__
     return last.target if isinstance(last.target, str) else getattr(last.target, "__name__", "function")
+
+
+def _picks_rows(node: fx.Node) -> bool:
+    return node.target is nn.functional.embedding or type(node.meta.get("leaf")) is nn.Embedding
 
 
 def needs_gradient(node: fx.Node) -> bool:

@@ -190,10 +190,11 @@ TEST(StudyOfFusionLlm, SettingsChangeWhatTheySay) {
   EXPECT_EQ(of(named(assumptions(), "8 micro-batches"), "resnet101", kNumber, kNone).micro_batches, 8);
   EXPECT_NEAR(of(named(assumptions(), "ratio 10"), "resnet101", kNumber, kTop).elements, number.elements / 10,
               number.elements / 100);
-  // Matrices of GPT-2 that are tied travel once an iteration: 38.6 million gradients, at 8 to 100 Mb/s.
-  EXPECT_GT(of(drawn, "gpt2", kFence, kAda).seconds -
-                of(named(assumptions(), "untied"), "gpt2", kFence, kAda).seconds,
-            38.6e6 * 32 / 100e6 - 1);
+  // Matrices of GPT-2 that are tied travel once an iteration, 38.6 million gradients: at 8 to 100 Mb/s
+  // between the ends of devices as they are listed, and within a site where OP-Fence chooses the ends.
+  const Setting untied = named(assumptions(), "untied");
+  EXPECT_GT(of(drawn, "gpt2", kNumber, kTop).seconds - of(untied, "gpt2", kNumber, kTop).seconds, 1);
+  EXPECT_LT(of(drawn, "gpt2", kFence, kAda).seconds, 1.1 * of(untied, "gpt2", kFence, kAda).seconds);
   EXPECT_GT(of(named(topologies(), "slow way back"), "resnet101", kNumber, kNone).seconds,
             2 * number.seconds);
   EXPECT_EQ(communities_of(named(topologies(), "2 sites"), 3), 2U);

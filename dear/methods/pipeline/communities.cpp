@@ -11,6 +11,8 @@
 namespace dear::methods::pipeline {
 namespace {
 
+using Communities = std::vector<std::vector<int>>;
+
 constexpr double kGain = 1e-12;  // of modularity: less is rounding
 constexpr std::size_t kExact = 8;
 constexpr double kNoPath = std::numeric_limits<double>::infinity();
@@ -146,6 +148,10 @@ Width width_of(const Weights& weights, const std::vector<int>& path) {
   return width;
 }
 
+bool is_wider(const Width& a, const Width& b) {
+  return a.narrowest > b.narrowest || (a.narrowest == b.narrowest && a.distance < b.distance);
+}
+
 std::vector<int> exact_chain(const Weights& weights, int first, int last) {
   Weights costs = weights;
   for (std::vector<double>& row : costs)
@@ -178,31 +184,88 @@ std::vector<int> greedy_chain(const Weights& weights, int first, int last) {
       path.push_back(next);
     }
     const Width now = width_of(weights, path), known = width_of(weights, best);
-    if (best.empty() || now.narrowest > known.narrowest ||
-        (now.narrowest == known.narrowest && now.distance < known.distance))
-      best = path;
+    if (best.empty() || is_wider(now, known)) best = path;
   }
   return best;
 }
 
-// The pair of nodes with the best link between two communities.
+// The pair of nodes with the best link between two communities, but for those taken where there are others.
 struct Gate {
   int from = -1, to = -1;
 };
-Gate gate_of(const Weights& weights, const std::vector<int>& from, const std::vector<int>& to, int taken) {
+Gate gate_of(const Weights& weights, const std::vector<int>& from, const std::vector<int>& to,
+             int taken_from = -1, int taken_to = -1) {
   Gate gate;
   for (const int i : from) {
-    if (i == taken && from.size() > 1) continue;
-    for (const int j : to)
+    if (i == taken_from && from.size() > 1) continue;
+    for (const int j : to) {
+      if (j == taken_to && to.size() > 1) continue;
       if (gate.from < 0 ||
           weights[index_of(i)][index_of(j)] > weights[index_of(gate.from)][index_of(gate.to)])
         gate = {.from = i, .to = j};
+    }
   }
   return gate;
 }
 
 int index_in(const std::vector<int>& nodes, int node) {
   return node < 0 ? -1 : static_cast<int>(std::find(nodes.begin(), nodes.end(), node) - nodes.begin());
+}
+
+// Weights of the best links between communities.
+Weights best_links(const Weights& weights, const Communities& communities) {
+  Weights between(communities.size(), std::vector<double>(communities.size()));
+  for (std::size_t a = 0; a < communities.size(); ++a) {
+    for (std::size_t b = 0; b < communities.size(); ++b) {
+      if (a == b) continue;
+      const Gate gate = gate_of(weights, communities[a], communities[b]);
+      between[a][b] = weights[index_of(gate.from)][index_of(gate.to)];
+    }
+  }
+  return between;
+}
+
+// The communities in this order, and the devices of each as its gates to its neighbours ask for. `closing` is
+// the gate from the last community to the first, if there is one.
+Communities passed(const Weights& weights, const Communities& communities, const std::vector<int>& order,
+                   const Gate& closing) {
+  Communities ordered;
+  for (const int which : order) ordered.push_back(communities[index_of(which)]);
+  int first = closing.to;
+  for (std::size_t c = 0; c < ordered.size(); ++c) {
+    std::vector<int>& devices = ordered[c];
+    Gate gate = closing;
+    if (c + 1 < ordered.size())
+      gate = gate_of(weights, devices, ordered[c + 1], first, c + 2 == ordered.size() ? closing.from : -1);
+    Weights inside(devices.size(), std::vector<double>(devices.size()));
+    for (std::size_t i = 0; i < devices.size(); ++i)
+      for (std::size_t j = 0; j < devices.size(); ++j)
+        inside[i][j] = weights[index_of(devices[i])][index_of(devices[j])];
+    std::vector<int> chain;
+    for (const int place : widest_chain(inside, index_in(devices, first), index_in(devices, gate.from)))
+      chain.push_back(devices[index_of(place)]);
+    devices = std::move(chain);
+    first = gate.to;
+  }
+  return ordered;
+}
+
+// widest_chain() from node 0 whose ends, joined, leave the smallest weight the greatest, and then the least
+// distance.
+std::vector<int> widest_ring(const Weights& weights) {
+  std::vector<int> best;
+  Width width;
+  for (int last = 0; last < std::ssize(weights); ++last) {
+    if (last == 0 && weights.size() > 1) continue;
+    std::vector<int> chain = widest_chain(weights, 0, last);
+    std::vector<int> closed = chain;
+    if (chain.size() > 1) closed.push_back(0);
+    const Width now = width_of(weights, closed);
+    if (!best.empty() && !is_wider(now, width)) continue;
+    best = std::move(chain);
+    width = now;
+  }
+  return best;
 }
 
 }  // namespace
@@ -263,32 +326,51 @@ std::vector<std::vector<int>> ordered_communities(const PairCluster& cluster) {
   for (std::size_t device = 0; device < community.size(); ++device)
     listed[index_of(community[device])].push_back(static_cast<int>(device));
 
-  Weights between(listed.size(), std::vector<double>(listed.size()));
-  for (std::size_t a = 0; a < listed.size(); ++a) {
-    for (std::size_t b = 0; b < listed.size(); ++b) {
-      if (a == b) continue;
-      const Gate gate = gate_of(weights, listed[a], listed[b], -1);
-      between[a][b] = weights[index_of(gate.from)][index_of(gate.to)];
+  return passed(weights, listed, widest_chain(best_links(weights, listed)), {});
+}
+
+std::vector<std::vector<std::vector<int>>> opened_rings(const PairCluster& cluster,
+                                                        const std::vector<std::vector<int>>& communities) {
+  constexpr std::size_t kMost = 32;
+  const Weights weights = bandwidths(cluster);
+  const std::vector<int> order = widest_ring(best_links(weights, communities));
+  Gate closing;
+  if (order.size() > 1)
+    closing = gate_of(weights, communities[index_of(order.back())], communities[index_of(order.front())]);
+  const Communities ring = passed(weights, communities, order, closing);
+  struct Opening {
+    std::size_t community = 0, device = 0;  // the first device of the chain
+    double weight = 0;
+  };
+  std::vector<Opening> openings;
+  int before = ring.back().back();
+  std::size_t devices = 0;
+  for (std::size_t c = 0; c < ring.size(); ++c) {
+    for (std::size_t d = 0; d < ring[c].size(); ++d) {
+      openings.push_back(
+          {.community = c, .device = d, .weight = weights[index_of(before)][index_of(ring[c][d])]});
+      before = ring[c][d];
+      ++devices;
     }
   }
-  std::vector<std::vector<int>> ordered;
-  for (const int which : widest_chain(between)) ordered.push_back(listed[index_of(which)]);
-  int first = -1;
-  for (std::size_t c = 0; c < ordered.size(); ++c) {
-    std::vector<int>& devices = ordered[c];
-    Gate gate;
-    if (c + 1 < ordered.size()) gate = gate_of(weights, devices, ordered[c + 1], first);
-    Weights inside(devices.size(), std::vector<double>(devices.size()));
-    for (std::size_t i = 0; i < devices.size(); ++i)
-      for (std::size_t j = 0; j < devices.size(); ++j)
-        inside[i][j] = weights[index_of(devices[i])][index_of(devices[j])];
-    std::vector<int> chain;
-    for (const int place : widest_chain(inside, index_in(devices, first), index_in(devices, gate.from)))
-      chain.push_back(devices[index_of(place)]);
-    devices = std::move(chain);
-    first = gate.to;
+  if (devices < 3) return {};
+  std::stable_sort(openings.begin(), openings.end(),
+                   [](const Opening& a, const Opening& b) { return a.weight > b.weight; });
+  openings.resize(std::min(openings.size(), kMost));
+
+  std::vector<Communities> opened;
+  for (const Opening& opening : openings) {
+    const auto cut = ring[opening.community].begin() + static_cast<std::ptrdiff_t>(opening.device);
+    Communities chain{{cut, ring[opening.community].end()}};
+    for (std::size_t next = 1; next < ring.size(); ++next)
+      chain.push_back(ring[(opening.community + next) % ring.size()]);
+    if (opening.device > 0) chain.emplace_back(ring[opening.community].begin(), cut);
+    opened.push_back(chain);
+    std::reverse(chain.begin(), chain.end());
+    for (std::vector<int>& part : chain) std::reverse(part.begin(), part.end());
+    opened.push_back(std::move(chain));
   }
-  return ordered;
+  return opened;
 }
 
 }  // namespace dear::methods::pipeline

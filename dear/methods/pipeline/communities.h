@@ -33,4 +33,12 @@ std::vector<int> widest_chain(const Weights& weights, int first = -1, int last =
 // each likewise, so that it begins and ends with devices that have good links to its neighbours.
 std::vector<std::vector<int>> ordered_communities(const PairCluster& cluster);
 
+// Orders whose first and last devices have a good link, for stages at both ends that have something to tell
+// each other. These communities as a ring, in the order of the widest_chain() whose ends, joined, leave it
+// the widest, devices in it as above; the ring is opened at each of its links, at most 32, the fastest first,
+// and passed either way from there. The community that a ring is opened in is in two parts, the first and the
+// last. None for less than three devices.
+std::vector<std::vector<std::vector<int>>> opened_rings(const PairCluster& cluster,
+                                                        const std::vector<std::vector<int>>& communities);
+
 }  // namespace dear::methods::pipeline

@@ -1,6 +1,7 @@
 #include "dear/methods/pipeline/communities.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <numeric>
 #include <random>
@@ -185,6 +186,65 @@ TEST(Communities, MeetAtTheirBestLink) {
   EXPECT_TRUE(two[0].back() == 2 || two[0].back() == 5);
   // A device alone is a community of its own.
   EXPECT_THAT(ordered_communities(random_sites({.devices = 1, .sites = 1})), ElementsAre(ElementsAre(0)));
+}
+
+PairCluster joined_by(const Weights& weights) {
+  PairCluster cluster{.name = "joined", .devices = {}, .bytes_per_second = weights, .latency_seconds = {}};
+  cluster.devices.resize(weights.size());
+  return cluster;
+}
+
+// The sites meet at 2 and 1, and for the ring at 0 and 3 as well.
+TEST(OpenedRings, BeginAndEndAtTheFastestLinks) {
+  const PairCluster cluster = joined_by({{0, 10, 1, 3}, {10, 0, 4, 1}, {1, 4, 0, 9}, {3, 1, 9, 0}});
+  const std::vector<std::vector<std::vector<int>>> opened = opened_rings(cluster, {{0, 1}, {2, 3}});
+  using Order = std::vector<std::vector<int>>;
+  EXPECT_THAT(opened, ElementsAre(Order{{0}, {3, 2}, {1}}, Order{{1}, {2, 3}, {0}},  // 10
+                                  Order{{2}, {1, 0}, {3}}, Order{{3}, {0, 1}, {2}},  // 9
+                                  Order{{1, 0}, {3, 2}}, Order{{2, 3}, {0, 1}},      // 4
+                                  Order{{3, 2}, {1, 0}}, Order{{0, 1}, {2, 3}}));    // 3
+  EXPECT_TRUE(opened_rings(joined_by({{0, 1}, {1, 0}}), {{0}, {1}}).empty());
+  EXPECT_TRUE(opened_rings(joined_by({{0}}), {{0}}).empty());
+}
+
+// No ring has a faster slowest link; each order passes every device once, and no more than 32 links are
+// opened.
+TEST(OpenedRings, AreOfTheWidestRing) {
+  std::mt19937 random(7);
+  for (int trial = 0; trial < 30; ++trial) {
+    const std::size_t devices = 3 + static_cast<std::size_t>(trial) % 4;
+    const Weights weights = random_weights(random, devices, 1);
+    std::vector<std::vector<int>> alone;
+    for (std::size_t device = 0; device < devices; ++device) alone.push_back({static_cast<int>(device)});
+    const auto narrowest = [&](const std::vector<int>& ring) {
+      double least = HUGE_VAL;
+      for (std::size_t i = 0; i < ring.size(); ++i)
+        least = std::min(least, weights[static_cast<std::size_t>(ring[i])]
+                                       [static_cast<std::size_t>(ring[(i + 1) % ring.size()])]);
+      return least;
+    };
+    std::vector<int> ring(devices);
+    std::iota(ring.begin(), ring.end(), 0);
+    double best = 0;
+    do best = std::max(best, narrowest(ring));
+    while (std::next_permutation(ring.begin(), ring.end()));
+    const auto opened = opened_rings(joined_by(weights), alone);
+    EXPECT_THAT(opened, SizeIs(2 * devices));
+    for (const std::vector<std::vector<int>>& order : opened) {
+      std::vector<int> passed;
+      for (const std::vector<int>& part : order) passed.insert(passed.end(), part.begin(), part.end());
+      EXPECT_EQ(narrowest(passed), best);
+      EXPECT_THAT(std::set<int>(passed.begin(), passed.end()), SizeIs(devices));
+    }
+  }
+  const PairCluster many = find_pair_cluster("fusionllm-48");
+  const auto opened = opened_rings(many, ordered_communities(many));
+  EXPECT_THAT(opened, SizeIs(64));
+  for (const std::vector<std::vector<int>>& order : opened) {
+    std::set<int> passed;
+    for (const std::vector<int>& part : order) passed.insert(part.begin(), part.end());
+    EXPECT_THAT(passed, SizeIs(48));
+  }
 }
 
 }  // namespace

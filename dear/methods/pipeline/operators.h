@@ -32,6 +32,8 @@ struct Operator {
   std::int64_t kept_bytes = 0;       // what its forward keeps for its backward
   DType dtype = DType::f32;          // of its output; integers have no gradient
   std::optional<OperatorId> tied{};  // it reads the parameters of this one as well
+  // An embedding reads, for its output, rows of its parameters: no other row has a gradient.
+  bool picks_rows = false;
   friend bool operator==(const Operator&, const Operator&) = default;
 };
 
@@ -87,9 +89,9 @@ class OperatorDag {
 //     {"name": "first", "inputs": [], "forward_work": 1e9, "parameter_bytes": 4096, "output_bytes": 1024},
 //     {"name": "second", "inputs": ["first"], ...}]}
 // These fields are required. "kind" may be left out; so may "kept_bytes" (the bytes of the output), "dtype"
-// ("fp32"), "tied" (the name of another), and the work of gradients: that of the input is that of the
-// forward, or 0 for an operator without inputs, that of the weight is that of the forward, or 0 for one
-// without parameters. ConfigError with the name of the file and the place in it.
+// ("fp32"), "tied" (the name of another), "picks_rows" (false), and the work of gradients: that of the input
+// is that of the forward, or 0 for an operator without inputs, that of the weight is that of the forward, or
+// 0 for one without parameters. ConfigError with the name of the file and the place in it.
 OperatorDag read_operators(const std::string& path);
 OperatorDag parse_operators(std::string_view json, const std::string& name_of_source);
 void write_operators(const OperatorDag& dag, const std::string& path);  // atomically

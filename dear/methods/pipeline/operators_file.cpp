@@ -29,7 +29,7 @@ OperatorId read_operator_id(const JsonField& field, const Names& names) {
 Operator read_operator(const JsonField& field, const Names& names) {
   field.expect_members(
       {"name", "inputs", "forward_work", "parameter_bytes", "output_bytes"},
-      {"kind", "input_gradient_work", "weight_gradient_work", "kept_bytes", "dtype", "tied"});
+      {"kind", "input_gradient_work", "weight_gradient_work", "kept_bytes", "dtype", "tied", "picks_rows"});
   Operator op{.name = field.member("name").text(),
               .forward_work = field.member("forward_work").number(),
               .parameter_bytes = field.member("parameter_bytes").integer(),
@@ -54,6 +54,7 @@ Operator read_operator(const JsonField& field, const Names& names) {
     }
   }
   if (field.has("tied")) op.tied = read_operator_id(field.member("tied"), names);
+  if (field.has("picks_rows")) op.picks_rows = field.member("picks_rows").boolean();
   return op;
 }
 
@@ -71,6 +72,7 @@ Json to_value(const Operator& op, const OperatorDag& dag) {
   value["kept_bytes"] = op.kept_bytes;
   value["dtype"] = name_of(op.dtype);
   if (op.tied) value["tied"] = dag[*op.tied].name;
+  if (op.picks_rows) value["picks_rows"] = true;
   return value;
 }
 

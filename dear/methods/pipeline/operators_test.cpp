@@ -212,6 +212,8 @@ TEST(ZooOperators, HaveResidualConnectionsAsEdges) {
   EXPECT_EQ(gpt.crossing_bytes(gpt.find("transformer.h.0.ln_1")), stream);
   EXPECT_EQ(gpt.crossing_bytes(gpt.find("transformer.h.3.mlp.c_proj")), 5 * stream);
   EXPECT_EQ(gpt[gpt.find("lm_head")].tied, gpt.find("transformer.wte"));
+  EXPECT_TRUE(gpt[gpt.find("transformer.wte")].picks_rows);
+  EXPECT_FALSE(gpt[gpt.find("lm_head")].picks_rows);
   EXPECT_EQ(gpt[static_cast<OperatorId>(gpt.size() - 1)].output_bytes, 4);  // the loss
 
   const OperatorDag resnet = operators_of(zoo::find_model("resnet50"), {.batch = 2});

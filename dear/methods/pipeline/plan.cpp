@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
@@ -109,6 +110,53 @@ void check_memory(const Plan& plan, const StageCosts& costs) {
   }
 }
 
+// The bytes of rows of an operator's tied parameters whose gradient is not zero: at most so many an
+// iteration.
+std::int64_t gradient_bytes(const Operator& op, std::int64_t parameter_bytes, int micro_batches) {
+  if (!op.picks_rows || op.output_bytes > parameter_bytes / micro_batches) return parameter_bytes;
+  return op.output_bytes * micro_batches;
+}
+
+std::vector<Exchange> exchanges_of(const Plan& plan, const StageCosts& costs) {
+  const OperatorDag& dag = costs.dag();
+  // A place that reads the same parameters in several stages has their gradient when its first stage has
+  // ended, the last to which gradients come back.
+  struct Holder {
+    int first_stage = 0;
+    std::int64_t bytes = 0;
+  };
+  std::map<OperatorId, std::map<int, Holder>> holders;  // by the owner of parameters, and by place
+  const int places = plan.places();
+  for (int stage = 0; stage < std::ssize(plan.stages); ++stage) {
+    const Range& operators = plan.stages[index_of(stage)].operators;
+    for (std::int64_t at = operators.begin; at < operators.end; ++at) {
+      const auto id = static_cast<OperatorId>(at);
+      for (const OperatorId owner : {id, dag[id].tied.value_or(id)}) {
+        const std::int64_t all = dag[owner].parameter_bytes;
+        Holder& holder =
+            holders[owner].try_emplace(stage % places, Holder{.first_stage = stage}).first->second;
+        holder.bytes = std::min(all, holder.bytes + gradient_bytes(dag[id], all, plan.micro_batches));
+        if (!dag[id].tied) break;
+      }
+    }
+  }
+  std::vector<Exchange> exchanges;
+  for (const auto& [owner, by_place] : holders) {
+    for (auto one = by_place.begin(); one != by_place.end(); ++one) {
+      for (auto other = std::next(one); other != by_place.end(); ++other) {
+        const auto send = [&](const Holder& from, const Holder& to) {
+          return transfer_of(costs.cluster(), plan.stages[index_of(from.first_stage)].device,
+                             plan.stages[index_of(to.first_stage)].device, static_cast<double>(from.bytes));
+        };
+        exchanges.push_back({.stages = {one->second.first_stage, other->second.first_stage},
+                             .there = send(one->second, other->second),
+                             .back = send(other->second, one->second)});
+      }
+    }
+  }
+  return exchanges;
+}
+
 }  // namespace
 
 int Plan::places() const {
@@ -174,21 +222,7 @@ PipelineTimes times_of(const Plan& plan, const StageCosts& costs) {
     times.activations.push_back(transfer(stage.device, next, there));
     times.gradients.push_back(transfer(next, stage.device, back));
   }
-  const auto stage_of = [&](OperatorId id) {
-    return static_cast<int>(std::find_if(plan.stages.begin(), plan.stages.end(),
-                                         [&](const Stage& stage) { return stage.operators.contains(id); }) -
-                            plan.stages.begin());
-  };
-  std::set<std::pair<int, OperatorId>> exchanged;
-  for (OperatorId id = 0; id < dag.size(); ++id) {
-    if (!dag[id].tied) continue;
-    const int owner = stage_of(*dag[id].tied), reader = stage_of(id);
-    const int from = plan.stages[index_of(owner)].device, to = plan.stages[index_of(reader)].device;
-    if (from == to || !exchanged.emplace(to, *dag[id].tied).second) continue;
-    const std::int64_t bytes = dag[*dag[id].tied].parameter_bytes;
-    times.exchanges.push_back(
-        {.stages = {owner, reader}, .there = transfer(from, to, bytes), .back = transfer(to, from, bytes)});
-  }
+  times.exchanges = exchanges_of(plan, costs);
   return times;
 }
 
@@ -209,9 +243,14 @@ double estimated_seconds(const PipelineTimes& times) {
   }
   double period = *std::max_element(computing.begin(), computing.end());
   for (const auto& [link, seconds] : carrying) period = std::max(period, seconds);
+  // By stage: what gradients of the last micro-batch have still to pass when they leave it.
+  std::vector<double> behind(times.stages.size());
+  for (std::size_t s = 1; s < behind.size(); ++s)
+    behind[s] = behind[s - 1] + times.stages[s - 1].backward() + times.gradients[s - 1].seconds();
   double exchanged = 0;
   for (const Exchange& exchange : times.exchanges)
-    exchanged = std::max({exchanged, exchange.there.seconds(), exchange.back.seconds()});
+    exchanged = std::max({exchanged, exchange.there.seconds() - behind[index_of(exchange.stages[0])],
+                          exchange.back.seconds() - behind[index_of(exchange.stages[1])]});
   return first + (shape.micro_batches - 1) * period + exchanged;
 }
 

@@ -16,8 +16,8 @@ namespace dear::methods::pipeline {
 // cluster. A value: a user may read it, edit it and give it back.
 //
 // Only neighbour stages talk. A stage passes on what later ones read, and in backward adds the gradient that
-// comes back from behind to those of its own operators. Stages with tied parameters exchange gradients once
-// an iteration.
+// comes back from behind to those of its own operators. Devices with the same tied parameters send each other
+// their gradients once an iteration.
 struct Plan {
   std::string model;   // of the DAG
   std::string method;  // how the stages were found, for readers
@@ -42,11 +42,14 @@ struct Plan {
 // integers, or has a ratio below 1 or not finite; and a device whose memory is too small.
 void check(const Plan& plan, const StageCosts& costs);
 
-// Says how long the parts of a plan take, which check() accepts.
+// Says how long the parts of a plan take, which check() accepts. The paper says nothing of tied parameters:
+// as in live training, each device that holds some sends its own gradient to each other one, of operators
+// that pick rows at most one row for each of all their outputs', without their indices.
 PipelineTimes times_of(const Plan& plan, const StageCosts& costs);
 // FusionLLM's closed form: every stage and link once, for the first micro-batch; then whatever is busy the
-// longest with each further one, a device with all its stages or one direction of a link; and the longest
-// exchange of tied gradients. It knows no schedule; play() does.
+// longest with each further one, a device with all its stages or one direction of a link; and by how
+// much the slowest tied gradient comes later than the gradients of the stages in front. It knows no schedule;
+// play() does.
 double estimated_seconds(const PipelineTimes& times);
 // By place: parameters with their copies, and the most activations at once.
 std::vector<double> peak_bytes(const Plan& plan, const StageCosts& costs);

@@ -108,6 +108,66 @@ TEST(Plan, ExchangesGradientsOfTiedParameters) {
   EXPECT_TRUE(times_of(plan, costs).exchanges.empty());
 }
 
+// Of an embedding that picks 40 rows of 100 bytes for each of two micro-batches no more than these travel.
+TEST(Plan, SendsTheRowsOfAnEmbeddingAndTheWholeGradientOfItsHead) {
+  std::vector<Operator> operators = chain_of(4, 1, 4000);
+  operators[0].parameter_bytes = 50000;
+  operators[0].picks_rows = true;
+  operators[3].tied = 0;
+  Plan plan{.model = "tied",
+            .schedule = ScheduleKind::gpipe,
+            .micro_batches = 2,
+            .stages = {{0, {0, 2}}, {1, {2, 4}}}};
+  const PairCluster cluster = alike_cluster(2, 1, 100);
+  const auto exchange = [&] {
+    const OperatorDag dag("tied", operators);
+    const PipelineTimes times = times_of(plan, StageCosts(dag, cluster));
+    return std::pair(times.exchanges.at(0).there.busy_seconds, times.exchanges.at(0).back.busy_seconds);
+  };
+  EXPECT_EQ(exchange(), std::pair(80.0, 500.0));
+  plan.micro_batches = 20;
+  EXPECT_EQ(exchange(), std::pair(500.0, 500.0)) << "all rows";
+  plan.micro_batches = 2;
+  operators[1].tied = 0;  // another layer that reads all of it
+  EXPECT_EQ(exchange(), std::pair(500.0, 500.0));
+}
+
+// Each of three devices sends its gradient to each other; the first holds it in two of its stages, the first
+// of which is the last to have it.
+TEST(Plan, SendsTiedGradientsFromEachHolderToEachOther) {
+  std::vector<Operator> operators = chain_of(6, 1, 4000);
+  operators[1].parameter_bytes = 1000;
+  for (const std::size_t reader : {2, 3, 5}) operators[reader].tied = 1;
+  operators[5].parameter_bytes = 0;
+  const OperatorDag dag("tied", operators);
+  const PairCluster cluster = alike_cluster(3, 1, 100);
+  const StageCosts costs(dag, cluster);
+  const Plan plan{.model = "tied",
+                  .schedule = ScheduleKind::interleaved,
+                  .micro_batches = 3,
+                  .stages = {{2, {0, 1}}, {0, {1, 2}}, {1, {2, 3}}, {2, {3, 4}}, {0, {4, 5}}, {1, {5, 6}}}};
+  std::vector<std::pair<int, int>> between;
+  for (const Exchange& exchange : times_of(plan, costs).exchanges) {
+    between.emplace_back(exchange.stages[0], exchange.stages[1]);
+    EXPECT_DOUBLE_EQ(exchange.there.busy_seconds, 10);
+    EXPECT_DOUBLE_EQ(exchange.back.busy_seconds, 10);
+  }
+  EXPECT_THAT(between, ElementsAre(std::pair(3, 1), std::pair(3, 2), std::pair(1, 2)));
+}
+
+// The last stage has its gradient 4 + 10 s before the first: of 20 s 6 remain; the first sends 2 s long.
+TEST(Plan, CountsWhatOfTiedGradientsComesLate) {
+  PipelineTimes times{.shape = {.schedule = ScheduleKind::gpipe, .places = 2, .micro_batches = 1},
+                      .stages = {{1, 2, 2}, {1, 2, 2}},
+                      .activations = {{.busy_seconds = 3}},
+                      .gradients = {{.busy_seconds = 9, .latency_seconds = 1}}};
+  EXPECT_DOUBLE_EQ(estimated_seconds(times), 23);
+  times.exchanges = {{.stages = {0, 1}, .there = {.busy_seconds = 2}, .back = {.busy_seconds = 20}}};
+  EXPECT_DOUBLE_EQ(estimated_seconds(times), 23 + 6);
+  times.exchanges[0].back.busy_seconds = 10;
+  EXPECT_DOUBLE_EQ(estimated_seconds(times), 23 + 2);
+}
+
 TEST(Plan, IsWrittenAndReadAsItIs) {
   const Small small;
   EXPECT_EQ(parse_plan(to_json(small.plan, small.costs), "x", small.costs), small.plan);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -78,61 +79,152 @@ class Planner {
     return in_rounds;
   }
 
-  [[nodiscard]] double estimated(const Plan& plan) const { return estimated_seconds(times_of(plan, costs_)); }
+  [[nodiscard]] bool has_ties() const {
+    const std::vector<Operator>& operators = costs_.dag().operators();
+    return std::any_of(operators.begin(), operators.end(),
+                       [](const Operator& op) { return op.tied.has_value(); });
+  }
+
+  // The closed form does not know beside what tied gradients travel.
+  [[nodiscard]] double seconds_of(const Plan& plan) const {
+    const PipelineTimes times = times_of(plan, costs_);
+    return has_ties() ? play(times).iteration_seconds : estimated_seconds(times);
+  }
+
+  // The fastest plan of those that were looked at.
+  struct Best {
+    std::optional<Plan> plan;
+    double seconds = 0;
+  };
+  // Returns the seconds of the plan.
+  double consider(Best& best, Plan plan) const {
+    const double seconds = seconds_of(plan);
+    if (!best.plan || seconds < best.seconds) best = {.plan = std::move(plan), .seconds = seconds};
+    return seconds;
+  }
 
   [[nodiscard]] Plan searched(const Communities& communities) const {
+    Best best;
+    consider_order(communities, best);
+    check(*best.plan, costs_);
+    if (gains_by_near_ends(*best.plan, best)) with_near_ends(communities, best);
+    return std::move(*best.plan);
+  }
+
+  void consider_order(const Communities& communities, Best& best) const {
+    if (options_.method == PlanMethod::op_fence) (void)with_fences(communities, best);
+    with_best_cuts(communities, best);
+  }
+
+  // Whether without tied gradients this plan is faster than the best, so that other orders might be.
+  [[nodiscard]] bool gains_by_near_ends(const Plan& plan, const Best& best) const {
+    if (options_.method != PlanMethod::op_fence || !has_ties()) return false;
+    PipelineTimes times = times_of(plan, costs_);
+    times.exchanges.clear();
+    return play(times).iteration_seconds < best.seconds;
+  }
+
+  // Fences, which take little time, say which orders are worth the search for the best cuts.
+  void with_near_ends(const Communities& communities, Best& best) const {
+    constexpr std::size_t kSearched = 4;
+    std::vector<std::pair<double, Communities>> orders;
+    for (const Communities& order : opened_rings(costs_.cluster(), communities)) {
+      Best fenced;
+      orders.emplace_back(with_fences(order, fenced), order);
+      take(best, std::move(fenced));
+    }
+    std::stable_sort(orders.begin(), orders.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    orders.resize(std::min(orders.size(), kSearched));
+    for (const auto& [seconds, order] : orders) {
+      Best cut;
+      try {
+        with_best_cuts(order, cut);
+      } catch (const ConfigError&) {
+        continue;  // this order does not fit into memories, as the first one does
+      }
+      take(best, std::move(cut));
+    }
+  }
+
+  // Only a plan that can be replaces one that can.
+  void take(Best& best, Best found) const {
+    if (!found.plan || found.seconds >= best.seconds) return;
+    try {
+      check(*found.plan, costs_);
+    } catch (const ConfigError&) {
+      return;
+    }
+    best = std::move(found);
+  }
+
+  [[nodiscard]] static std::vector<int> in_a_row(const Communities& communities) {
     std::vector<int> order;
     for (const std::vector<int>& community : communities)
       order.insert(order.end(), community.begin(), community.end());
-    const std::vector<std::vector<Place>> fenced = places(communities, shape_on(order.size()));
-    std::vector<Place> in_a_row;
-    for (const std::vector<Place>& part : fenced) in_a_row.insert(in_a_row.end(), part.begin(), part.end());
-
-    const bool fences = options_.method == PlanMethod::op_fence;
-    std::vector<double> scales{1};
-    if (options_.compression.rule != CompressionRule::none) scales.push_back(1 / options_.compression.ratio);
-    std::optional<Plan> best;
-    const auto consider = [&](Plan plan) {
-      if (!best || estimated(plan) < estimated(*best)) best = std::move(plan);
-    };
-    for (const double scale : scales) {
-      if (fences)
-        if (std::optional<Plan> plan = with_fences(order, fenced, scale)) consider(std::move(*plan));
-      const Range operators{0, static_cast<std::int64_t>(costs_.dag().size())};
-      consider(with(order, best_partition(costs_, operators, in_a_row, scale),
-                    fences ? "dynamic programming" : ""));
-    }
-    return checked(std::move(*best));
+    return order;
   }
 
-  // None where the share of a community is too much for its memory, as another cut need not be.
-  [[nodiscard]] std::optional<Plan> with_fences(const std::vector<int>& order,
-                                                const std::vector<std::vector<Place>>& communities,
-                                                double scale) const {
-    std::vector<Range> ranges;
-    try {
-      ranges = fence_partition(costs_, communities, options_.tolerance, scale);
-    } catch (const ConfigError&) {
-      return std::nullopt;
+  // What the links may take, of their dense bytes.
+  [[nodiscard]] std::vector<double> scales() const {
+    std::vector<double> scales{1};
+    if (options_.compression.rule != CompressionRule::none) scales.push_back(1 / options_.compression.ratio);
+    return scales;
+  }
+
+  void with_best_cuts(const Communities& communities, Best& best) const {
+    const std::vector<int> order = in_a_row(communities);
+    std::vector<Place> stages;
+    for (const std::vector<Place>& part : places(communities, shape_on(order.size())))
+      stages.insert(stages.end(), part.begin(), part.end());
+    const Range operators{0, static_cast<std::int64_t>(costs_.dag().size())};
+    const bool fences = options_.method == PlanMethod::op_fence;
+    for (const double scale : scales())
+      (void)consider(best, with(order, best_partition(costs_, operators, stages, scale),
+                                fences ? "dynamic programming" : ""));
+  }
+
+  // Returns the least seconds of these plans: infinitely many where the share of a community is too much for
+  // its memory, as another cut need not be.
+  double with_fences(const Communities& communities, Best& best) const {
+    const std::vector<int> order = in_a_row(communities);
+    const std::vector<std::vector<Place>> fenced = places(communities, shape_on(order.size()));
+    double least = std::numeric_limits<double>::infinity();
+    for (const double scale : scales()) {
+      std::vector<Range> ranges;
+      try {
+        ranges = fence_partition(costs_, fenced, options_.tolerance, scale);
+      } catch (const ConfigError&) {
+        continue;
+      }
+      least = std::min(least, consider(best, with(order, ranges, "fences")));
     }
-    return with(order, ranges, "fences");
+    return least;
   }
 
   [[nodiscard]] Plan fastest(const Communities& all) const {
-    std::optional<Plan> best;
+    Best best;
     std::exception_ptr first_failure;
+    std::vector<std::pair<Communities, Plan>> parts;
     for (std::size_t count = all.size(); count > 0; --count) {
       for (auto begin = all.begin(); begin + static_cast<std::ptrdiff_t>(count) <= all.end(); ++begin) {
+        const Communities part(begin, begin + static_cast<std::ptrdiff_t>(count));
+        Best of_part;
         try {
-          Plan plan = searched({begin, begin + static_cast<std::ptrdiff_t>(count)});
-          if (!best || estimated(plan) < estimated(*best)) best = std::move(plan);
+          consider_order(part, of_part);
+          check(*of_part.plan, costs_);
         } catch (const ConfigError&) {
           if (!first_failure) first_failure = std::current_exception();  // of all devices
+          continue;
         }
+        (void)consider(best, *of_part.plan);
+        parts.emplace_back(part, std::move(*of_part.plan));
       }
     }
-    if (!best) std::rethrow_exception(first_failure);
-    return std::move(*best);
+    if (!best.plan) std::rethrow_exception(first_failure);
+    for (const auto& [part, plan] : parts)
+      if (gains_by_near_ends(plan, best)) with_near_ends(part, best);
+    return std::move(*best.plan);
   }
 
   [[nodiscard]] Plan with(const std::vector<int>& devices, const std::vector<Range>& ranges,

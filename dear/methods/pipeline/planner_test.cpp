@@ -1,6 +1,7 @@
 #include "dear/methods/pipeline/planner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <random>
@@ -101,8 +102,7 @@ TEST(OpFence, BeatsEqualNumbersOnThePresets) {
       return seconds_of(costs, PlanMethod::equal_number, {}) / seconds_of(costs, PlanMethod::op_fence, kAda);
     };
     EXPECT_GE(gain(resnet_costs), 5) << preset.cluster.name;
-    // The exchange of the tied embedding's gradient stays as it is.
-    EXPECT_GE(gain(gpt_costs), 1.45) << preset.cluster.name;
+    EXPECT_GE(gain(gpt_costs), 5) << preset.cluster.name;
   }
 }
 
@@ -125,7 +125,10 @@ TEST(OpFence, GainsByHowMuchSlowerLinksAreBetweenSites) {
 TEST(Planner, MakesPlansThatCanBe) {
   std::mt19937 random(2);
   for (int trial = 0; trial < 60; ++trial) {
-    const OperatorDag dag = random_dag(random, 16);
+    std::vector<Operator> operators = random_dag(random, 16).operators();
+    operators.front().parameter_bytes = 800;
+    if (trial % 3 == 0) operators.back().tied = 0;
+    const OperatorDag dag("random", operators);
     const PairCluster cluster = random_cluster(random, 1 + static_cast<std::size_t>(trial) % 4, 1 << 20);
     const StageCosts costs(dag, cluster);
     const auto schedule = schedule_kinds()[static_cast<std::size_t>(trial) % 4].kind;
@@ -212,6 +215,102 @@ TEST(Planner, LeavesDevicesOutWherePlansAreFasterWithoutThem) {
   const OperatorDag few("few", chain_of(3, 1, 4000));
   EXPECT_THAT([&] { (void)make_plan(StageCosts(few, cluster), {.devices = DeviceUse::fastest}); },
               ThrowsMessage<ConfigError>(HasSubstr("3 operators are too few for 8 stages")));
+}
+
+// Two sites of two devices, with 1e9 bytes a second inside and 100 between. As devices are listed a gradient
+// of 10,000 bytes takes 100 s from end to end; with both ends at one site the slow link is passed twice each
+// way, by 4 bytes.
+TEST(TiedParameters, LieOnDevicesThatAreNearEachOther) {
+  std::vector<Operator> operators = chain_of(4, 1, 4);
+  operators[0].parameter_bytes = 10000;
+  operators[3].tied = 0;
+  const OperatorDag dag("tied", operators);
+  PairCluster cluster = alike_cluster(4, 1, 1e9);
+  for (const int a : {0, 1})
+    for (const int b : {2, 3})
+      cluster.bytes_per_second[static_cast<std::size_t>(a)][static_cast<std::size_t>(b)] =
+          cluster.bytes_per_second[static_cast<std::size_t>(b)][static_cast<std::size_t>(a)] = 100;
+  const StageCosts costs(dag, cluster);
+  const PlanOptions options{.schedule = ScheduleKind::gpipe, .micro_batches = 1};
+  const Plan plan = make_plan(costs, options);
+  EXPECT_EQ(plan.stages.front().device / 2, plan.stages.back().device / 2);
+  EXPECT_NEAR(play(times_of(plan, costs)).iteration_seconds, 12 + 4 * 0.04, 1e-4);
+  operators[3].tied.reset();
+  const OperatorDag untied("tied", operators);
+  EXPECT_NEAR(play(times_of(make_plan(StageCosts(untied, cluster), options), costs)).iteration_seconds,
+              12 + 2 * 0.04 + 100, 1e-4);
+}
+
+OperatorDag drawn_with_tie(std::mt19937& random, std::size_t count, bool tied) {
+  std::vector<Operator> operators = random_dag(random, count).operators();
+  operators.front().parameter_bytes = 4000;
+  if (tied) operators.back().tied = 0;
+  return {"drawn", std::move(operators)};
+}
+
+// No plan is slower than the one that looks at no tie.
+TEST(TiedParameters, MakeNoPlanSlowerThanWithoutALookAtThem) {
+  for (std::uint32_t seed = 0; seed < 60; ++seed) {
+    std::mt19937 random(seed), same(seed);
+    const OperatorDag tied = drawn_with_tie(random, 14, true), untied = drawn_with_tie(same, 14, false);
+    PairCluster cluster = random_sites({.devices = 6, .sites = 3, .seed = seed});
+    for (PairDevice& device : cluster.devices) device.flops_per_second = 1 + device.flops_per_second / 1e13;
+    for (std::vector<double>& row : cluster.bytes_per_second)
+      for (double& each : row) each /= 1e5;
+    const StageCosts costs(tied, cluster), blind(untied, cluster);
+    const PlanOptions options{.schedule = schedule_kinds()[seed % 2].kind,
+                              .micro_batches = 4,
+                              .compression = seed % 3 == 0 ? LinkCompression{} : kAda,
+                              .devices = seed % 5 == 0 ? DeviceUse::fastest : DeviceUse::all};
+    EXPECT_LE(play(times_of(make_plan(costs, options), costs)).iteration_seconds,
+              play(times_of(make_plan(blind, options), costs)).iteration_seconds)
+        << seed;
+  }
+}
+
+// Beside every cut for every order of four devices.
+TEST(TiedParameters, HaveAPlanThatIsNearTheBestOfAll) {
+  double worst = 0;
+  for (std::uint32_t seed = 0; seed < 20; ++seed) {
+    std::mt19937 random(seed);
+    const OperatorDag dag = drawn_with_tie(random, 8, true);
+    PairCluster cluster = alike_cluster(4, 1, 1000);
+    for (std::size_t a = 0; a < 2; ++a)
+      for (std::size_t b = 2; b < 4; ++b)
+        cluster.bytes_per_second[a][b] = cluster.bytes_per_second[b][a] =
+            std::uniform_real_distribution<double>(10, 100)(random);
+    const StageCosts costs(dag, cluster);
+    const PlanOptions options{.schedule = ScheduleKind::gpipe, .micro_batches = 2};
+    Plan any{.model = "drawn", .schedule = ScheduleKind::gpipe, .micro_batches = 2, .stages = {}};
+    double best = HUGE_VAL;
+    std::vector<int> order{0, 1, 2, 3};
+    do {
+      for (std::int64_t a = 1; a < 6; ++a)
+        for (std::int64_t b = a + 1; b < 7; ++b)
+          for (std::int64_t c = b + 1; c < 8; ++c) {
+            any.stages = {{order[0], {0, a}}, {order[1], {a, b}}, {order[2], {b, c}}, {order[3], {c, 8}}};
+            best = std::min(best, play(times_of(any, costs)).iteration_seconds);
+          }
+    } while (std::next_permutation(order.begin(), order.end()));
+    const double found = play(times_of(make_plan(costs, options), costs)).iteration_seconds;
+    EXPECT_GE(found, best);
+    worst = std::max(worst, found / best);
+  }
+  EXPECT_LT(worst, 1.05);
+}
+
+// The devices of the paper: by far the most of an iteration was the tie, over a link between two sites.
+TEST(TiedParameters, CostLittleOnTheDevicesOfThePaper) {
+  const OperatorDag tied = operators_of(zoo::find_model("gpt2"), {.batch = 8, .micro_batches = 8});
+  std::vector<Operator> operators = tied.operators();
+  operators.back().tied.reset();
+  const OperatorDag untied(tied.name(), operators);
+  const PairCluster cluster = find_pair_cluster("fusionllm-48");
+  const StageCosts costs(tied, cluster), without(untied, cluster);
+  EXPECT_LT(seconds_of(costs, PlanMethod::op_fence, kAda),
+            1.25 * seconds_of(without, PlanMethod::op_fence, kAda));
+  EXPECT_GT(play(times_of(plan_of(without, PlanMethod::op_fence, kAda), costs)).iteration_seconds,
+            5 * seconds_of(costs, PlanMethod::op_fence, kAda));
 }
 
 TEST(Planner, RefusesWithOneSentence) {

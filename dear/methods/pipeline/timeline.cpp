@@ -75,8 +75,8 @@ class Lowering {
         wait(step, arrived_.at({stage + 1, kind, m}));
     }
     for (const Exchange& exchange : times_.exchanges) {
-      send_at_end(exchange.stages[0], exchange.stages[1], exchange.there);
-      send_at_end(exchange.stages[1], exchange.stages[0], exchange.back);
+      send_when_whole(exchange.stages[0], exchange.stages[1], exchange.there);
+      send_when_whole(exchange.stages[1], exchange.stages[0], exchange.back);
     }
     const std::string flaw = flaw_of(lowered_.graph, [&](StepId step) { return describe(step); });
     if (!flaw.empty()) throw ScheduleError("a pipeline cannot run, for " + flaw);
@@ -123,7 +123,7 @@ class Lowering {
     return there;
   }
 
-  void send_at_end(int from, int to, const Transfer& transfer) {
+  void send_when_whole(int from, int to, const Transfer& transfer) {
     const auto& [task, step] = last_of_.at(from);
     (void)send(task, step, to, transfer);
   }

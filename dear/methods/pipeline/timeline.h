@@ -13,11 +13,11 @@
 
 namespace dear::methods::pipeline {
 
-// Two stages that read the same parameters send each other the gradients of an iteration, when they have
-// them, and both update.
+// Two stages that read the same parameters send each other their own gradients, once an iteration and each as
+// soon as its last micro-batch has added to it; both add them up and update.
 struct Exchange {
   int stages[2] = {0, 0};
-  Transfer there{}, back{};
+  Transfer there{}, back{};  // from the first to the second, and the other way
 };
 
 // The parts of a pipeline that is played, and how long each takes.

@@ -65,6 +65,7 @@ class Reader {
   }
   OperatorId add_loss(std::vector<OperatorId> inputs) { return add_output(std::move(inputs), 1); }
   void tie(OperatorId owner) { operators_.back().tied = owner; }
+  void pick_rows() { operators_.back().picks_rows = true; }
   [[nodiscard]] std::vector<Operator> take() && { return std::move(operators_); }
 
  private:
@@ -98,6 +99,7 @@ void read_gpt2(Reader& reader, std::int64_t length) {
   const std::int64_t width = reader.layer(2).parameters.front().elements;  // of the first norm
   const std::int64_t elements = length * width;
   const OperatorId embedding = reader.add({}, elements);
+  reader.pick_rows();
   OperatorId stream = reader.add({embedding}, elements);
   while (reader.next_ends_with(".ln_1")) {
     for (const std::int64_t inner : {elements, reader.layer(4).matrix->outputs * length}) {

@@ -127,7 +127,11 @@ class Training(Case):
         model[0].weight = head.weight
         made = copy.deepcopy(model)
         x = torch.tensor([[1, 2], [2, 1], [1, 7], [7, 1]])
-        pipe, _ = dear.pipeline(made, sgd(made), sample=x, micro_batches=4, process_group=groups.pair)
+        with mock.patch.object(dear._C, "pipeline_digest", wraps=dear._C.pipeline_digest) as told:
+            pipe, _ = dear.pipeline(made, sgd(made), sample=x, micro_batches=4, process_group=groups.pair)
+        # The planner knows it, too.
+        operators = json.loads(told.call_args.args[0])["operators"]
+        self.assertEqual([one.get("picks_rows", False) for one in operators], [True, False, False, False])
         first_tag, events, send = pipe._made.wire.tags, [], torch.distributed.isend
 
         def sent(message: Tensor, **where: Any) -> Any:
