@@ -200,10 +200,9 @@ std::string assumptions_of(const PublishedFusionLlm& published, const FusionLlmO
          table_of_settings(assumptions(), published, findings.assumed, "assumption", false) +
          list_of(assumptions(), options.assumptions) + left_out_of(findings.assumed) +
          "\nIn GPT-2 the first and the last device hold the same matrix, and exchange its gradient once an "
-         "iteration, whole. Plans do "
-         "not look at that link: where it is a slow one, the exchange takes longer than all else, whatever "
-         "the cuts, and a rival "
-         "that happens to have its ends near each other is faster.\n\n";
+         "iteration. OP-Fence orders devices so that a fast link lies between the two; equal cuts do not "
+         "look "
+         "at that link.\n\n";
 }
 
 std::string bandwidths_of() {

@@ -23,6 +23,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+from dear._distributed import network_under
+from dear._process_group import new_group_like
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.device_mesh import init_device_mesh
@@ -31,8 +33,6 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distrib
 from torch.nn.parallel import DistributedDataParallel
 
 import dear
-from dear._distributed import network_under
-from dear._process_group import new_group_like
 
 RANKS = 4
 VICTIM = 2  # of three ranks
