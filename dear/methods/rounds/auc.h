@@ -56,7 +56,7 @@ class AucProblem final : public Problem {
                      std::span<double> sums) const override;
   void set_dual(std::span<const double> sums, std::span<double> point) const override;
 
-  // Of the samples of all clients.
+  // Both are of the samples of all clients.
   [[nodiscard]] double auc_of(std::span<const double> point) const;
   [[nodiscard]] double share_of_positives() const { return share_; }
   [[nodiscard]] std::span<const double> sample(std::size_t number) const;

@@ -12,7 +12,7 @@
 
 namespace dear::methods::rounds {
 
-// What the ranks have sent, as counted where it is sent.
+// The traffic of the ranks is counted where it is sent.
 struct Traffic {
   std::int64_t reals = 0;       // that clients sent, also to the owners on their own rank
   std::int64_t sent_bytes = 0;  // by this rank to others, of the reduce-scatters

@@ -31,7 +31,7 @@ class Problem {
   // The point that is sought, as exactly as doubles allow.
   [[nodiscard]] virtual std::vector<double> optimum() const = 0;
 
-  // Of a saddle: how many coordinates are primal, and step sizes above which dual steps diverge (0: none).
+  // A saddle says how many coordinates are primal, and above which step size dual steps diverge (0: none).
   [[nodiscard]] virtual std::int64_t primal() const { return dimension(); }
   [[nodiscard]] virtual double step_limit() const { return 0; }
   // Its dual coordinates have a best value at a primal point, which follows from sums over samples: how many

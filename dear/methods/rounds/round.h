@@ -14,7 +14,7 @@ struct Sender {
   friend bool operator==(const Sender&, const Sender&) = default;
 };
 
-// What all ranks know of a round before it begins.
+// All ranks know this of a round before it begins.
 struct Round {
   std::int64_t number = 0;
   std::vector<Sender> senders;  // ascending by client

@@ -9,7 +9,7 @@
 #include "dear/comm/group/single.h"
 #include "dear/methods/rounds/rounds.h"
 
-// What several tests of rounds share.
+// Several tests of rounds share these runs.
 namespace dear::methods::rounds::testing {
 
 inline Group alone() { return {comm::make_single(), {}}; }

@@ -37,7 +37,7 @@ struct Settings {
 // unless `beyond_theory`, for a step size or chi with which the algorithm may diverge.
 Settings completed(Settings settings, const Problem& problem);
 
-// What has to be the same on all ranks, as text.
+// The text of all that must be the same on all ranks.
 std::string describe(const Settings& settings);
 
 }  // namespace dear::methods::rounds

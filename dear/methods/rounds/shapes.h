@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-// What generators of problems refuse, each with a ConfigError.
+// Generators of problems refuse these shapes, each with a ConfigError.
 namespace dear::methods::rounds {
 
 void check_shape(int clients, std::int64_t dimension, double heterogeneity);

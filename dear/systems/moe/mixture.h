@@ -26,7 +26,7 @@ enum class ExpertOverlap : std::uint8_t {
 };
 [[nodiscard]] ExpertOverlap find_expert_overlap(const std::string& name);  // ConfigError that lists them
 
-// The same on every rank.
+// All ranks give the same options.
 struct MixtureOptions {
   std::int64_t width = 0, hidden = 0;  // of a token, and within an expert
   std::int64_t experts = 0;            // of all ranks, which hold as many each

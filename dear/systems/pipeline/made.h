@@ -12,7 +12,7 @@
 
 namespace dear::systems::pipeline {
 
-// What ranks have agreed upon when they made a pipeline.
+// A pipeline as its ranks have agreed upon it.
 struct Made {
   Group group;
   Job job;

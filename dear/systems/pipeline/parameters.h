@@ -12,8 +12,8 @@
 
 namespace dear::systems::pipeline {
 
-// Who has which parameters and buffers of a model that is whole on every rank when this is made. What no
-// operator uses lies on rank 0. All ranks call everything but load() together.
+// The table says which rank has which parameters and buffers of a model that is whole on every rank when it
+// is made. Parameters that no operator uses lie on rank 0. All ranks call everything but load() together.
 class Parameters {
  public:
   // ConfigError for a buffer that an operator changes and that lies on several ranks.

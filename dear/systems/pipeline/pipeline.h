@@ -21,7 +21,7 @@ namespace systems::pipeline {
 struct Made;
 }
 
-// The same on every rank.
+// All ranks give the same options.
 struct PipelineOptions {
   int micro_batches = 8;  // into which a batch is cut
   int stages = 0;         // a multiple of the ranks; 0: as many as ranks
@@ -67,7 +67,8 @@ struct PipelineStatistics {
 class Pipeline {
  public:
   using Tensors = PipelineModel::Tensors;
-  // Of the model's output and the part of the targets that belongs to it: a mean over samples.
+  // A loss takes the model's output and the part of the targets that belongs to it, and is a mean over
+  // samples.
   using Loss = std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)>;
 
   // `sample` is a batch as step() gets it. The model is whole on every rank, and has rank 0's values then;
