@@ -10,9 +10,8 @@ namespace dear::methods::rounds {
 enum class Cohort : std::uint8_t { all, drawn };                 // who takes part in a round
 enum class LocalSteps : std::uint8_t { one, fixed, geometric };  // how many steps a client makes in it
 enum class Sent : std::uint8_t { whole, masked };                // which of its coordinates a client sends
-// Control keeps clients from drifting to their own minima: none does not; the direction of the server less
-// that of the client, sent beside the point (Scaffold); or shifts that are learned from what is sent
-// (Scaffnew).
+// A control keeps clients from drifting to their own minima: by the direction of the server less that of the
+// client, sent beside the point (Scaffold), or by shifts that are learned from what is sent (Scaffnew).
 enum class Control : std::uint8_t { none, directions, shifts };
 enum class Goal : std::uint8_t { minimum, saddle };  // a saddle has stages around a proximal point
 
