@@ -16,7 +16,7 @@
 
 namespace dear::systems::pipeline {
 
-// What a rank runs in every step.
+// A rank runs its job in every step.
 struct Job {
   PipelineModel model;
   Sampled sampled;

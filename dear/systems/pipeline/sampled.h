@@ -8,7 +8,7 @@
 #include "dear/methods/pipeline/operators.h"
 #include "dear/systems/pipeline/pipeline_model.h"
 
-// What operators make of a sample, and how long they take for it.
+// A sample passes all operators once: the shapes they make of it, and how long they take.
 namespace dear::systems::pipeline {
 
 using Tensors = PipelineModel::Tensors;

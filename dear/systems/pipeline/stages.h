@@ -24,7 +24,7 @@ struct Crossing {
   [[nodiscard]] double ratio(bool gradient) const { return gradient ? gradient_ratio : activation_ratio; }
 };
 
-// What goes over the cut behind a stage, for each micro-batch one message of activations, and one of
+// A cut lies behind a stage. Over it goes, for each micro-batch, one message of activations, and one of
 // gradients back where anything has one.
 struct Cut {
   std::vector<Crossing> crossings;

@@ -63,7 +63,7 @@ class Exchange {
   // Puts an exchange that ended elsewhere in the place of one that ended here: mean() is written then.
   void resume(std::size_t fragment, double weight);
 
-  // What compression remembers of a tensor that this rank sends; nothing where the tensor travels dense.
+  // Compression remembers this of a tensor that this rank sends; nothing where the tensor travels dense.
   [[nodiscard]] std::optional<buckets::CompressionState> memory(std::size_t tensor);
   void set_memory(std::size_t tensor, const buckets::CompressionState& state);
   // Exchanges of a fragment whose encoding has counted.

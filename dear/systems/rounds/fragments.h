@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-// Which tensors of a model travel together, at one turn of a round.
+// The tensors of a fragment travel together, at one turn of a round.
 namespace dear::systems::rounds {
 
 // The tensors of a fragment, by the rank inside a site that exchanges them; each list is ascending. A rank

@@ -34,7 +34,7 @@ struct RoundOptions {
   // The weight of a replica's own parameters where global ones come in; from 0 (they are replaced) to 1.
   double mixing = 0;
   int inside = 1;  // ranks of a site, which train as one replica; consecutive ones, a divisor of all ranks
-  // Of outer gradients, for a model of fp32 or less; without momentum or decay, and no sketch.
+  // Outer gradients travel by it, for a model of fp32 or less; without momentum or decay, and no sketch.
   std::optional<Compression> compression{};
 };
 
@@ -44,7 +44,7 @@ class OuterOptimizer {
   virtual ~OuterOptimizer() = default;
   // Updates the parameters that it was made of by their gradients.
   virtual void step() = 0;
-  // What it remembers, in an encoding of its own, for a checkpoint.
+  // The state of the optimiser, in an encoding of its own, for a checkpoint.
   [[nodiscard]] virtual std::string state() const = 0;
   virtual void set_state(const std::string& state) = 0;
 };
@@ -83,7 +83,7 @@ MakeOuter outer_optimizer(Options options) {
   };
 }
 
-// What Rounds did so far, on this rank.
+// The report counts what Rounds did so far, on this rank.
 struct RoundsReport {
   std::int64_t steps = 0;            // of this replica
   std::int64_t exchanges = 0;        // of a fragment, whose mean was applied
@@ -158,7 +158,7 @@ class Rounds {
   void show_global();
   void show_own();
 
-  // What a checkpoint of this rank needs beside the model and its optimiser; every rank calls it after the
+  // A checkpoint of this rank needs this beside the model and its optimiser. Every rank calls it after the
   // same step. An exchange under way is awaited, and not applied.
   [[nodiscard]] std::map<std::string, torch::Tensor> state();
   // Puts it back, between steps, on every rank that of the same rank. ConfigError, on every rank and nothing

@@ -33,7 +33,8 @@ class GptImpl : public torch::nn::Module {
   // int64 [batch, time] with time <= context -> logits [batch, time, vocabulary] of each next character.
   torch::Tensor forward(const torch::Tensor& characters);
 
-  // What forward() computes, as operators: the embedding, attention and perceptron of each block, the head.
+  // The operators compute what forward() does: the embedding, attention and perceptron of each block, the
+  // head.
   [[nodiscard]] PipelineModel as_operators();
 
   [[nodiscard]] const GptOptions& options() const { return options_; }

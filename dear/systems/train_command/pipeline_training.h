@@ -14,7 +14,7 @@
 
 namespace dear::train_command {
 
-// What is known before the first step.
+// A pipeline as it is known before the first step.
 struct PipelinePlanned {
   std::int64_t parameters = 0;      // of the whole model
   std::vector<std::string> stages;  // "stage 0 ('embedding' to 'blocks.0.mlp') on rank 1"

@@ -21,7 +21,8 @@ struct RoundsCase {
   }
 };
 
-// Of each scenario of the cases, which outlive them, each number of steps. ConfigError for one below 1.
+// Returns a case for each scenario and number of steps; `cases` outlive them. ConfigError for a number
+// below 1.
 std::vector<RoundsCase> rounds_beside(const std::vector<Case>& cases, const std::vector<std::int64_t>& steps);
 
 // For each scenario a sentence: with how many steps a round rounds are as fast as the policy, and with how
