@@ -67,7 +67,9 @@ def distribute(
     train one model, each its own parameters; the iteration ends when each has stepped.
 
     policy: "dear" (reduce-scatter under backward, all-gather under the next forward, updates on shards), or another
-        of dear.training_policies().
+        of dear.training_policies(). "auto": the first `profile_steps` steps run by "dear"; then each of "dear" and
+        "wfbp" is simulated with what they took on the measured network, the faster one goes on, and rank 0 says which
+        and why. "auto=dear,wfbp,dear-eager" names the candidates; what "dear-eager" refuses is refused from the start.
     fusion: which tensors travel together: "auto" (tuned while training; "auto=4MB" begins with buckets of that size),
         "planned" (from what the first `profile_steps` steps took), a size ("25MB"), "layer" or "all".
     process_group: a process group of torch.distributed, a dear.Group, or None: the default group of

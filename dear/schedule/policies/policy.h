@@ -56,6 +56,11 @@ const Policy& find_policy(std::string_view name);  // ConfigError naming those t
 const Policy& find_training_policy(std::string_view name);
 std::vector<Policy> training_policies();
 
+// The policies among which the first steps choose, in the order given, for "auto=NAME,NAME,..." (two or
+// more); for "auto" those that ask nothing of the program: dear and wfbp. None for the name of a policy.
+// ConfigError for a candidate that is named twice, or cannot train.
+std::vector<std::string> automatic_candidates(std::string_view policy);
+
 // The schedule of a policy; times of collectives that are not given count as 0.
 Schedule make_schedule(const Policy& policy, const Workload& workload, const Grouping& grouping,
                        const cost::CollectiveTimes& times = {});

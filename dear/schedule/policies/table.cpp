@@ -57,6 +57,28 @@ const Policy& find_training_policy(std::string_view name) {
   throw ConfigError(no_policy(name, training_policies()));
 }
 
+std::vector<std::string> automatic_candidates(std::string_view policy) {
+  constexpr std::string_view kAuto = "auto";
+  if (policy.substr(0, kAuto.size()) != kAuto) return {};
+  if (policy == kAuto) return {"dear", "wfbp"};
+  std::vector<std::string> candidates;
+  std::string_view rest = policy.substr(kAuto.size());
+  while (!rest.empty() && (rest.front() == '=' || (rest.front() == ',' && !candidates.empty()))) {
+    rest.remove_prefix(1);
+    const std::string_view name = rest.substr(0, rest.find(','));
+    candidates.emplace_back(find_training_policy(name).name);
+    if (std::count(candidates.begin(), candidates.end(), candidates.back()) > 1)
+      throw ConfigError(fmt::format("\"{}\" names policy {} twice", policy, name));
+    rest.remove_prefix(name.size());
+  }
+  if (!rest.empty() || candidates.size() < 2)
+    throw ConfigError(
+        fmt::format("\"{}\" names no choice of policies: write \"auto\", or two or more policies as in "
+                    "\"auto=dear,wfbp,dear-eager\"",
+                    policy));
+  return candidates;
+}
+
 Schedule make_schedule(const Policy& policy, const Workload& workload, const Grouping& grouping,
                        const cost::CollectiveTimes& times) {
   return policy.make(workload, grouping, times);

@@ -66,7 +66,7 @@ void record_compared(const TrainSettings& settings, const Recording& recording, 
     shorter.job.steps = std::min(settings.job.steps, kRecordedSteps);
     if (run.buckets) shorter.buckets = {.kind = FusionChoice::Kind::given, .fusion = Fusion(*run.buckets)};
     const std::unique_ptr<TrainingJob> job = starter(shorter, corpus, group)(
-        {.policy = run.policy,
+        {.policy = run.chosen_policy.empty() ? run.policy : run.chosen_policy,
          .compression = settings.compressions[static_cast<std::size_t>(one - runs.begin())],
          .record_trace = true});
     job->advance(shorter.job.steps, {});

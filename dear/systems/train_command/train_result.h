@@ -66,6 +66,7 @@ std::string text_of(const MoeReport& report);
 // One training run of one policy, as rank 0 measured it.
 struct TrainResult {
   std::string policy;
+  std::string chosen_policy{};  // by the first steps, where `policy` is a choice
   int workers = 1;
   std::int64_t steps = 0;
   std::string network;  // "" when real, else how it was modelled

@@ -15,6 +15,7 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/ids.h"
 #include "dear/comm/group/exchange.h"
+#include "dear/schedule/policies/policy.h"
 #include "dear/systems/kfac/kfac.h"
 #include "dear/systems/train_command/gpt.h"
 #include "dear/systems/train_command/make_optimizer.h"
@@ -142,12 +143,21 @@ class Job : public TrainingJob {
   std::vector<double> losses_, iteration_seconds_, exposed_seconds_;
 };
 
+// This program does nothing between backward and step(), so that "auto" has dear-eager among its candidates
+// where the optimiser updates element by element, and gradients travel whole.
+std::string policy_of(const TrainSettings& settings, const TrainRun& run) {
+  const bool whole = settings.kfac || settings.optimizer == "lamb" || settings.optimizer == "lars";
+  if (run.policy != "auto" || whole || run.compression || settings.moe) return run.policy;
+  return settings.job.one_copy ? "auto=dear,dear-eager" : "auto=dear,wfbp,dear-eager";
+}
+
 DataParallelOptions parallel_options(const TrainSettings& settings, const TrainRun& run) {
-  return {.policy = run.policy,
+  return {.policy = policy_of(settings, run),
           .buckets = choice_of(settings.buckets, settings.tuning_cache),
           .one_copy = settings.job.one_copy,
           .compression = run.compression,
-          .record_trace = run.record_trace};
+          .record_trace = run.record_trace,
+          .say = run.say};
 }
 
 KfacOptions kfac_options(const KfacJob& job) {
@@ -334,6 +344,8 @@ TrainResult Job::end() {
                      .optimizer = settings_.optimizer,
                      .losses = mean_over_ranks(group_, losses_),
                      .times = summarize_iterations(iteration_seconds_, exposed_seconds_, counted)};
+  if (!automatic_candidates(run_.policy).empty() && group_.size() > 1)
+    result.chosen_policy = parallel_.schedule().policy();
   result.sent = sent(steps);
   if (kfac_) result.kfac = troubles_of(kfac_->report(), group_);
   if (run_.record_trace)

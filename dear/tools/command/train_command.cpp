@@ -230,7 +230,8 @@ void add_job_options(CLI::App& command, TrainOptions& options) {
   add("--workers", options.workers, "N",
       "Ranks on this host (default: 2; under a launcher: all of its ranks)");
   add.with_default("--policy", options.policy, "NAME",
-                   "How to overlap communication: " + names_in(training_policies()) + " (default dear)");
+                   "How to overlap communication: " + names_in(training_policies()) +
+                       ", or auto: the first steps choose, and rank 0 says why (default dear)");
   add("--compress", options.compress, "SPEC",
       "Send less of each gradient: a scheme with its ratio and options, such as top-k:0.01,ef, "
       "random-block:0.01,ef, "

@@ -65,7 +65,9 @@ std::vector<std::string> checked_policies(const TrainOptions& options) {
       throw ConfigError(fmt::format(
           "{} {}: strategies of K-FAC, {}, belong to its optimizer: give --optimizer kfac --kfac {}", option,
           name, names_in(methods::kfac::strategies()), kfac_of(name)));
-    parse_option(option, [&] { return find_training_policy(name).name; });
+    parse_option(option, [&] {
+      return automatic_candidates(name).empty() ? find_training_policy(name).name : std::string_view(name);
+    });
   }
   if (names.size() > kMostCompared)
     throw ConfigError(fmt::format("--compare names {} policies, but at most {} can be compared at once",

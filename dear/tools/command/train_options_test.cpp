@@ -259,6 +259,9 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"no_workers", {.workers = 0}, {"--workers is 0", "from 1 to"}},
         Refusal{"too_many_workers", {.workers = 100000}, {"--workers is 100000"}},
         Refusal{"policy", {.policy = "fastest"}, {"--policy", "fastest", "dear-replicated"}},
+        Refusal{"policy_chosen_among_one", {.policy = "auto=dear"}, {"--policy", "two or more policies"}},
+        Refusal{
+            "policy_chosen_among_simulated", {.policy = "auto=dear,ddp"}, {"--policy", "only be simulated"}},
         Refusal{"policy_of_kfac", {.policy = "mpd-kfac"}, {"--policy mpd-kfac", "--kfac mpd-kfac"}},
         Refusal{"policy_of_kfac_mistyped", {.policy = "spdkfac"}, {"--policy", "--kfac spd-kfac"}},
         Refusal{"policy_only_simulated", {.policy = "ddp"}, {"--policy", "\"ddp\" can only be simulated"}},

@@ -96,8 +96,8 @@ std::string to_text(const std::vector<train_command::TrainResult>& runs,
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const train_command::TrainResult& run = runs[i];
     const Quartiles& ratio = comparison.speed_ups[i].ratio;
-    table.add({run.policy, milliseconds(run.times.iteration_seconds.median),
-               milliseconds(run.times.compute_seconds),
+    table.add({run.chosen_policy.empty() ? run.policy : fmt::format("{} ({})", run.policy, run.chosen_policy),
+               milliseconds(run.times.iteration_seconds.median), milliseconds(run.times.compute_seconds),
                fmt::format("{} ({:.1f} %)", milliseconds(run.times.exposed_communication_seconds),
                            exposed_percent(run)),
                with_separators(std::llround(run.characters_per_second)),

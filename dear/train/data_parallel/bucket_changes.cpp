@@ -136,8 +136,15 @@ BucketChanges::Change BucketChanges::first_change(Engine& engine, const Workload
   add_times(*profile_, timed);
   const double begin = clock_();
   if (!chooser_) return {.fusion = std::nullopt, .why = "plan", .begin_seconds = begin};
-  NewBuckets buckets = chooser_->begin(timed, profile_->link, engine.grouping());
-  return {.fusion = std::move(buckets.fusion), .why = std::move(buckets.why), .begin_seconds = begin};
+  return change_to(chooser_->begin(timed, profile_->link, engine.grouping()), begin);
+}
+
+BucketChanges::Change BucketChanges::change_to(NewBuckets buckets, double begin_seconds) {
+  if (!buckets.policy.empty()) policy_ = buckets.policy;
+  return {.fusion = std::move(buckets.fusion),
+          .why = std::move(buckets.why),
+          .begin_seconds = begin_seconds,
+          .policy = std::move(buckets.policy)};
 }
 
 std::optional<BucketChanges::Change> BucketChanges::wanted(Engine& engine, std::int64_t steps) {
@@ -159,9 +166,7 @@ std::optional<BucketChanges::Change> BucketChanges::wanted(Engine& engine, std::
     chooser_->network_measured(timed, profile_->link, begin, clock_());
   }
   if (!wanted.buckets) return std::nullopt;
-  return Change{.fusion = std::move(wanted.buckets->fusion),
-                .why = std::move(wanted.buckets->why),
-                .begin_seconds = begin};
+  return change_to(std::move(*wanted.buckets), begin);
 }
 
 void BucketChanges::changed(const Change& change) {

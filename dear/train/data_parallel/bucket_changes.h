@@ -45,6 +45,7 @@ class BucketChanges {
     std::optional<Fusion> fusion;  // none: the same buckets in another order
     std::string why;
     double begin_seconds;  // when the ranks stopped for it
+    std::string policy{};  // to change to; "" for the one in force
   };
   // Called at the end of each step, also of one that was given up, after `steps` steps. `measured` returns
   // the workload with the times that were measured so far.
@@ -73,6 +74,7 @@ class BucketChanges {
   [[nodiscard]] BucketChooser::Wanted wanted_on_device(std::int64_t steps);
   [[nodiscard]] Link measure_link(Engine& engine);
   [[nodiscard]] Change first_change(Engine& engine, const Workload& measured);
+  [[nodiscard]] Change change_to(NewBuckets buckets, double begin_seconds);
 
   [[nodiscard]] std::unique_ptr<BucketChooser> make_chooser() const;
   void time_on_device();
@@ -81,7 +83,7 @@ class BucketChanges {
   Group group_;
   const std::shared_ptr<StreamCollectives> collectives_;  // null where the group carries gradients
   const at::Device device_;
-  const std::string policy_;
+  std::string policy_;  // in force
   const BucketChoice choice_;
   const bool one_copy_;
   const int profile_steps_;

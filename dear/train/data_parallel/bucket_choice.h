@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "dear/schedule/fusion/grouping.h"
 
@@ -33,5 +34,11 @@ BucketChoice planned(Fusion first = {});
 // Buckets that are tuned while training, with the default TuningOptions (train/tuning/tuned.h). The library
 // dear::tuning defines this function, so that a program without a call of it links no tuning.
 BucketChoice tuned();
+
+// Buckets as `buckets` chooses them, and before that a policy: after DataParallelOptions::profile_steps
+// measured steps each candidate is simulated with those times on the measured network, and the fastest is
+// taken; the first candidate, under which training begins, stays unless another is faster by more than 1 %.
+// The library dear::tuning defines this function.
+BucketChoice with_chosen_policy(std::vector<std::string> candidates, BucketChoice buckets);
 
 }  // namespace dear

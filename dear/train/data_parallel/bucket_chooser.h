@@ -19,7 +19,7 @@ namespace dear::train {
 // The training for which a BucketChooser chooses.
 struct ChooserSetting {
   Group group;
-  std::string policy;  // DataParallelOptions::policy
+  std::string policy;  // in force
   bool one_copy;       // DataParallelOptions::one_copy
   std::string device;  // that carries collectives on its streams, "c10d nccl"; "" where the group does
 };
@@ -27,7 +27,8 @@ struct ChooserSetting {
 // Buckets to change to.
 struct NewBuckets {
   Fusion fusion;
-  std::string why;  // names the change in a trace
+  std::string why;       // names the change in a trace
+  std::string policy{};  // to change to as well; "" for the one in force
 };
 
 // Chooses the buckets of one DataParallel while it trains. All ranks call each method together, from the

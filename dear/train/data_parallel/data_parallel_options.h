@@ -26,9 +26,15 @@ enum class GradientCheck : std::uint8_t {
 };
 
 struct DataParallelOptions {
-  std::string policy = "dear";  // one of training_policies(), see schedule/policies/policy.h
+  // One of training_policies(), or "auto" or "auto=NAME,NAME,...": the first steps choose among these, see
+  // with_chosen_policy() (bucket_choice.h), and rank 0 says which and why. With dear-eager among them what it
+  // refuses is refused from the first step on.
+  std::string policy = "dear";
   // How tensors are grouped into buckets: given(Fusion), planned() or tuned(TuningOptions).
   BucketChoice buckets = tuned();
+  // Makes what chooses among several policies; a pointer, so that a program that names one links no tuning.
+  BucketChoice (*choose_policy)(std::vector<std::string> candidates,
+                                BucketChoice buckets) = with_chosen_policy;
   BufferSync buffers = BufferSync::at_synchronize;
   // All ranks share one copy of the parameters in memory, so their all-gather is a barrier: for ranks of one
   // host, on shared memory, under policy dear or dear-eager (else ConfigError). Gradients and everything else
@@ -88,9 +94,9 @@ struct DataParallelOptions {
   // Runs a wait that an operator or a gradient's hook makes, on its thread: a binding to another language
   // lets go of that language's lock around it. Without it the wait is called as it is.
   std::function<void(const std::function<void()>& wait)> around_wait{};
-  // Is told, on rank 0, why the program's optimiser updates the parameters, and once of each parameter whose
-  // gradient came sparse in the first step how it travels; without it the sentence goes to standard error.
-  // From a thread of the group's.
+  // Is told, on rank 0, why the program's optimiser updates the parameters, which policy the first steps
+  // chose, and once of each parameter whose gradient came sparse in the first step how it travels; without it
+  // the sentence goes to standard error. From a thread of the group's.
   Say say{};
   // For a model on a device with streams, such as a GPU: its collectives
   // (train/streams/stream_collectives.h), over the ranks of the group, which tell each other the rest in

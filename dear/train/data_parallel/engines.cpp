@@ -167,22 +167,30 @@ void Engines::choose_buckets() {
       own_.changes_->step_ended(*own_.engine_, own_.reports.statistics().iterations, times);
   own_.recording_ = own_.options_.record_trace || own_.changes_->measures();
   if (!change) return;
-  replace_engine(change->fusion.value_or(own_.fusion_), change->why, own_.changes_->decision());
+  replace_engine(change->fusion.value_or(own_.fusion_), change->why, own_.changes_->decision(),
+                 change->policy);
+  if (!change->policy.empty() && own_.group_.rank() == 0) tell(own_.options_.say, change->why);
   own_.changes_->changed(*change);
 }
 
-void Engines::replace_engine(Fusion fusion, const std::string& why, const View& decision) {
+void Engines::replace_engine(Fusion fusion, const std::string& why, const View& decision,
+                             std::string policy) {
   // With one copy nothing is written between two steps: the new engine adopts what was replaced.
   own_.options_.one_copy ? own_.engine_->model().require_usable() : own_.passes.take_over_replaced();
   const autograd::Unobserved unobserved;
   const double begin = now_seconds();
   const std::vector<std::optional<OptimizerState>> state = own_.engine_->updates().state();
-  std::swap(own_.fusion_, fusion);
+  if (policy.empty()) policy = own_.options_.policy;
+  const auto exchange = [&] {
+    std::swap(own_.fusion_, fusion);
+    std::swap(own_.options_.policy, policy);
+  };
+  exchange();
   std::unique_ptr<Engine> next;
   try {
     next = make_engine(decision);
   } catch (...) {
-    std::swap(own_.fusion_, fusion);
+    exchange();
     throw;
   }
   next->updates().take_over(state);
@@ -207,7 +215,7 @@ void Engines::agree_on_copies() {
   agree(own_.group_, "choice of one copy of the parameters", own_.options_.one_copy,
         [&] { return own_.options_.one_copy ? "on" : "off"; });
   if (!own_.options_.one_copy) return;
-  require_one_copy_policy(find_policy(own_.options_.policy));
+  for (const std::string& policy : own_.policies_) require_one_copy_policy(find_policy(policy));
   if (own_.group_.size() == 1) {
     own_.options_.one_copy = false;  // it is one already
     return;
@@ -251,7 +259,7 @@ void Engines::agree_on_compression() {
   agree(own_.group_, "compression", text);
   if (!own_.options_.compression) return;
   validate(*own_.options_.compression);
-  require_policy_that_compresses(find_policy(own_.options_.policy));
+  for (const std::string& policy : own_.policies_) require_policy_that_compresses(find_policy(policy));
   if (own_.options_.one_copy)
     throw ConfigError(
         "gradients that travel compressed update whole buckets on every rank, so ranks cannot share one copy "

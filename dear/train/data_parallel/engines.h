@@ -36,8 +36,10 @@ class Engines {
   void load_compression_states(const CompressionStates& states);
 
  private:
-  // `decision`: of the tuning that goes on in the new engine.
-  void replace_engine(Fusion fusion, const std::string& why, const View& decision = {});
+  // `decision`: of the tuning that goes on in the new engine. `policy`: to change to; "" for the one in
+  // force.
+  void replace_engine(Fusion fusion, const std::string& why, const View& decision = {},
+                      std::string policy = "");
   Engine& compressing_engine(const char* call);
 
   Trainer& own_;

@@ -31,7 +31,11 @@ Trainer::Trainer(const Model& model, std::unique_ptr<Optimizer> optimizer, const
       record_(group_.rank(), options_.say) {
   const autograd::Unobserved unobserved;
   agreement::check_together(group_, [&] {
-    updates_in_backward_ = find_training_policy(options_.policy).overlap == Overlap::eager;
+    policies_ = automatic_candidates(options_.policy);
+    if (policies_.empty()) policies_ = {options_.policy};
+    options_.policy = policies_.front();
+    for (const std::string& policy : policies_)
+      if (find_training_policy(policy).overlap == Overlap::eager) updates_in_backward_ = true;
     if (options_.profile_steps < 1)
       throw ConfigError(
           fmt::format("profile_steps is {}: at least 1 must be measured", options_.profile_steps));
@@ -66,6 +70,8 @@ Trainer::Trainer(const Model& model, std::unique_ptr<Optimizer> optimizer, const
   // Alone there is nothing to overlap with: updates run in step(), and no operator is ever observed.
   if (group_.size() == 1) options_.policy = "serial";
   if (group_.size() == 1) options_.buckets = given(options_.buckets.first);
+  if (group_.size() > 1 && policies_.size() > 1)
+    options_.buckets = options_.choose_policy(policies_, std::move(options_.buckets));
   agree(group_, "choice of buckets",
         fmt::format("{}, profile after {} steps", options_.buckets.text, options_.profile_steps));
   changes_.emplace(group_, options_, scanned_.trained.front().tensor.device());
@@ -162,6 +168,7 @@ void Trainer::choose_policy() {
   if (!update_rules_.by_program()) return;
   updates_in_backward_ = false;
   options_.policy = "wfbp";
+  policies_ = {options_.policy};
 }
 
 void Trainer::settle_for(const char* call) {

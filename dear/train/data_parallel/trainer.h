@@ -125,8 +125,9 @@ class Trainer : public autograd::OperatorObserver {
   streams::Guard without_guard_ = streams::Guard::none;
   const bool alone_;  // see [Note: alone]
   std::int64_t steps_alone_ = 0;
-  bool updates_in_backward_ = false;  // the policy that was asked for, also where one rank trains
-  bool whole_gradients_ = false;      // on every rank, since reduce_gradients()
+  std::vector<std::string> policies_;  // that may come into force: one, or the candidates of a choice
+  bool updates_in_backward_ = false;   // under one of those that were asked for, also where one rank trains
+  bool whole_gradients_ = false;       // on every rank, since reduce_gradients()
   struct Seen {
     const c10::TensorImpl* gradient = nullptr;  // that arrived in this iteration in a pass that counts
     std::int64_t version = 0;                   // that it had then
