@@ -10,6 +10,7 @@ _torch_release.check(torch.__version__, torch_release)
 # The check says more than the loader of the extension module would.
 from ._auc import AUCMLoss, DualSampler, auc
 from ._backend_choice import init_process_group
+from ._balance import BalancedSampler, ShardWeights, shard_weights
 from ._batch_norm import SyncBatchNorm
 from ._C import (
     ConfigError,
@@ -49,6 +50,7 @@ _register()
 
 __all__ = [
     "AUCMLoss",
+    "BalancedSampler",
     "BucketGradients",
     "Case",
     "Checkpoints",
@@ -78,6 +80,7 @@ __all__ = [
     "Plan",
     "PlanRow",
     "ScheduleError",
+    "ShardWeights",
     "Sensitivity",
     "Simulation",
     "StepMetrics",
@@ -110,6 +113,7 @@ __all__ = [
     "policies",
     "restore_weight_gradients",
     "save",
+    "shard_weights",
     "share_out_experts",
     "simulate",
     "training_policies",

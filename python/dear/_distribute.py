@@ -8,13 +8,14 @@ import copy
 import json
 import os
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from . import _C, _moe_training, _optimizer, _own_names, _raw_reads, _rounds, _state, _streams, _usable
+from ._balance import Balance, Balanced, weights_of
 from ._compression import Compressed
 from ._join import Joined
 from ._process_group import ProcessGroup, group_of
@@ -54,6 +55,8 @@ def distribute(
     overlap: str = "",
     parts: int | str = 1,
     rounds: _rounds.Rounds | None = None,
+    balance: Balance = None,
+    shards: Sequence[float] = (),
     timeout: float = 120.0,
 ) -> tuple[DataParallel, O]:
     """Trains `model` on all ranks: what synchronous SGD over the union of their batches gives, the communication
@@ -108,6 +111,12 @@ def distribute(
         overlap_report() says why.
     rounds: dear.DiLoCo(...) or dear.LocalSGD(...): replicas train apart and exchange seldom, for links that are too slow for every
         step. A replica is a rank, or a site of several, within which all else of this function goes on. See docs/rounds_live.md.
+    balance: for ranks that are not equally quick: "measured" shares each batch of all ranks in proportion to the speeds of the
+        last steps; a list has a weight for each rank. batch_share() and dear.BalancedSampler follow. Gradients are the mean
+        over all samples, counted as they come: the first dimension of the first tensor that the model is given in a step, or
+        what samples() says. The loss is a mean over its samples.
+    shards: for links or updates that are not equally quick: a weight for each rank, by which much of each bucket it reduces and
+        updates; dear.shard_weights() finds them. Of a group in shared memory or over Gloo, with one rank on each host.
     tuning_cache: a file in which rank 0 keeps what tuning learned of a job, for its next run; "" for none.
     timeout: seconds, for every wait for other ranks.
 
@@ -141,12 +150,14 @@ def distribute(
         overlap=overlap,
         parts=parts,
         rounds=rounds,
+        balance=balance,
+        shards=shards,
         timeout=timeout,
     )
     return parallel, optimizer
 
 
-class DataParallel(_rounds.ByRounds, Compressed, Joined, Rebuilding, Watched, nn.Module):
+class DataParallel(_rounds.ByRounds, Balanced, Compressed, Joined, Rebuilding, Watched, nn.Module):
     """A module that trains on all ranks, and its optimiser. The arguments are those of distribute().
 
     It is used as the module: attributes, submodules, state_dict() and its keys are the module's own, also where a name is one of
@@ -183,6 +194,8 @@ class DataParallel(_rounds.ByRounds, Compressed, Joined, Rebuilding, Watched, nn
         overlap: str = "",
         parts: int | str = 1,
         rounds: _rounds.Rounds | None = None,
+        balance: Balance = None,
+        shards: Sequence[float] = (),
         timeout: float = 120.0,
     ) -> None:
         self.__dict__["module"] = None  # __setattr__ and the property `training` ask for it
@@ -194,9 +207,16 @@ class DataParallel(_rounds.ByRounds, Compressed, Joined, Rebuilding, Watched, nn
         if rounds is not None:
             replica = _rounds.Replica(rounds, module, optimizers, everyone, buffers, compression)
             group = process_group = replica.group
+        balanced, weights = weights_of(balance)
+        if balanced and rounds is not None:
+            raise _C.ConfigError(
+                "balance is of ranks that make each step together, and rounds are of replicas apart: leave one out"
+            )
         streams = _streams.collectives_of(module, process_group, group)
         _streams.say_what_carries(module, process_group, group, streams)
         experts = _moe_training.Experts(module, optimizers, group)
+        if balanced:
+            experts.refuse("their gradients are means over ranks", "leave balance out")
         overlapping = _moe_training.Overlap(overlap, parts, experts, module)
         if fp32_masters or stochastic_rounding or check_gradients or check_parameters:
             experts.refuse(
@@ -227,6 +247,9 @@ class DataParallel(_rounds.ByRounds, Compressed, Joined, Rebuilding, Watched, nn
             record_trace=record_trace,
             check_gradients=check_gradients,
             check_parameters=check_parameters,
+            balanced=balanced,
+            weights=weights,
+            shards=[float(one) for one in shards],
             streams=streams,
         )
         if replica is not None:
@@ -236,6 +259,7 @@ class DataParallel(_rounds.ByRounds, Compressed, Joined, Rebuilding, Watched, nn
         self.__dict__.update(fp32_masters=fp32_masters, stochastic_rounding=stochastic_rounding)
         self.__dict__.update(_fp32_masters=fp32_masters, _stochastic_rounding=stochastic_rounding)
         self.__dict__.update(_on_streams=streams is not None, _beside=weakref.WeakSet(), _buffers_become=buffers)
+        self.__dict__.update(_said={"balanced": balanced, "step": -1, "told": False, "count": 0})
         self.__dict__.update(_experts=experts, _overlap=overlapping)
         self.__dict__.update(_turns=Turns(optimizers), _optimizers=optimizers, _sources=sources)
         overlapping.apply(module)
@@ -257,6 +281,8 @@ class DataParallel(_rounds.ByRounds, Compressed, Joined, Rebuilding, Watched, nn
             self._wait_if_open()
         elif self._buffers_become == "forward" and self.module.training:
             self._training.broadcast_buffers()
+        if self.module.training:
+            self._count_samples((args, kwargs))
         with self._overlap.forward():
             return self.module(*args, **kwargs)
 
@@ -286,6 +312,11 @@ class DataParallel(_rounds.ByRounds, Compressed, Joined, Rebuilding, Watched, nn
         """Puts tensors into other buckets, between a step and the next backward; results do not change. Every rank
         calls it with the same text (see distribute()). Ends the tuning of buckets."""
         self._training.regroup(fusion)
+
+    def reshard(self, weights: Sequence[float]) -> None:
+        """As regroup(), with shards of these weights (see distribute(); empty: equal ones). Results do not change where sums go
+        in the order of ranks."""
+        self._training.reshard([float(one) for one in weights])
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         for optimizer in self._optimizers:

@@ -109,6 +109,7 @@ class Joined:
 
     _training: Any
     _experts: Any
+    _tell_samples: Any
 
     def join(
         self,
@@ -130,3 +131,4 @@ class Joined:
         0, for an empty batch, this rank's gradients do not count."""
         self._experts.refuse("their gradients are means over ranks", "give ranks equally many samples")
         self._training.samples(count)
+        self._tell_samples()

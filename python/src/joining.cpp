@@ -6,6 +6,7 @@
 
 #include <torch/csrc/utils/pybind.h>
 
+#include "dear/predict/balance/shard_weights.h"
 #include "dear/train/data_parallel/join.h"
 #include "python/src/parts.h"
 
@@ -36,12 +37,33 @@ class JoinOfModels {
   Join join_;
 };
 
+// Weights, and the seconds of a byte with them and with equal shards.
+py::tuple plan_shards_for(const std::vector<double>& send, const std::vector<double>& receive,
+                          const std::vector<double>& update, bool all_reduced) {
+  std::vector<RankSpeed> ranks;
+  for (std::size_t i = 0; i < send.size(); ++i)
+    ranks.push_back({.send = send[i], .receive = receive.at(i), .update = update.at(i)});
+  const ShardPlan plan = plan_shards(ranks, all_reduced ? ShardUse::all_reduced : ShardUse::scattered);
+  return py::make_tuple(plan.weights, plan.seconds, plan.equal_seconds);
+}
+
 }  // namespace
 
 void bind_joining(py::module_& module, BoundTraining& training) {
   using Release = py::call_guard<py::gil_scoped_release>;
   training.def("samples", &DataParallel::samples, py::arg("count"), Release())
+      .def("batch_fractions", [](const DataParallel& dp) { return dp.batch_shares().fractions(); })
+      .def("batch_changes", [](const DataParallel& dp) { return dp.batch_shares().changes(); })
+      .def("batch_steps", [](const DataParallel& dp) { return dp.batch_shares().steps(); })
+      .def(
+          "batch_counts",
+          [](const DataParallel& dp, std::int64_t samples, std::int64_t step) {
+            return dp.batch_shares().counts(samples, step);
+          },
+          py::arg("samples"), py::arg("step"))
       .def("broadcast_buffers", &DataParallel::broadcast_buffers, Release());
+  module.def("plan_shards", &plan_shards_for, py::arg("send"), py::arg("receive"), py::arg("update"),
+             py::arg("all_reduced"));
   py::class_<JoinOfModels>(module, "Join", "The engine behind dear.join().")
       .def(py::init<Models, bool, bool>(), py::arg("models"), py::kw_only(), py::arg("ranks_with_data"),
            py::arg("error"), Release())

@@ -70,7 +70,8 @@ std::shared_ptr<DataParallel> make(const Named& parameters, py::object buffers,
                                    const std::string& update, const std::string& ownership,
                                    py::object update_cost, const std::string& compression, int profile_steps,
                                    bool record_trace, const std::string& check_gradients,
-                                   bool check_parameters, std::shared_ptr<StreamCollectives> streams) {
+                                   bool check_parameters, bool balanced, std::vector<double> weights,
+                                   std::vector<double> shards, std::shared_ptr<StreamCollectives> streams) {
   std::unique_ptr<Optimizer> optimizer = make_optimizer(std::move(sources));
   UpdateCost cost = update_cost_of(std::move(update_cost));
   Model model = live_model(parameters, std::move(buffers));
@@ -91,6 +92,8 @@ std::shared_ptr<DataParallel> make(const Named& parameters, py::object buffers,
           .check_gradients = check_of(check_gradients),
           .check_parameters = check_parameters,
           .profile_steps = profile_steps,
+          .shards = std::move(shards),
+          .balance = balanced ? std::optional(Balance{.weights = std::move(weights)}) : std::nullopt,
           .record_trace = record_trace,
           // An operator may come here with or without the interpreter's lock.
           .around_wait = without_lock,
@@ -187,7 +190,8 @@ void bind_training(py::module_& module) {
            py::arg("buffers_become"), py::arg("one_copy"), py::arg("fp32_masters"),
            py::arg("stochastic_rounding"), py::arg("update"), py::arg("ownership"), py::arg("update_cost"),
            py::arg("compression"), py::arg("profile_steps"), py::arg("record_trace"),
-           py::arg("check_gradients"), py::arg("check_parameters"), py::arg("streams"))
+           py::arg("check_gradients"), py::arg("check_parameters"), py::arg("balanced"), py::arg("weights"),
+           py::arg("shards"), py::arg("streams"))
       .def("step", py::overload_cast<>(&DataParallel::step), Release())
       .def(
           "step_scaled",
@@ -219,6 +223,7 @@ void bind_training(py::module_& module) {
           "regroup",
           [](DataParallel& parallel, const std::string& fusion) { parallel.regroup(Fusion::parse(fusion)); },
           py::arg("fusion"), Release())
+      .def("reshard", &DataParallel::reshard, py::arg("weights"), Release())
       .def(
           "rebuild",
           [](DataParallel& parallel, const Named& parameters, py::object buffers) {

@@ -18,6 +18,8 @@ struct Announcement {
   std::int64_t samples = kUnsaid;  // of `backward_pass`: those of this step on this rank
   double argument = 0;             // of the changes of gradients
   double norm_type = 0;            // of `clip_by_norm`
+  double rate =
+      0;  // of `backward_pass`: samples a second that this rank computed in its last step; 0: unsaid
   friend bool operator==(const Announcement&, const Announcement&) = default;
 };
 

@@ -20,9 +20,11 @@ void require_alike(int rank, const std::vector<Announcement>& said) {
   if (!first) return;
   Announcement expected = said[static_cast<std::size_t>(*first)];
   expected.samples = kUnsaid;
+  expected.rate = 0;
   for (std::size_t other = 0; other < said.size(); ++other) {
     Announcement found = said[other];
     found.samples = kUnsaid;
+    found.rate = 0;
     if (found.call == Call::nothing || found == expected) continue;
     throw MismatchError(fmt::format(
         "rank {}: in a join rank {} comes to {} of model {}, rank {} to {} of model {}: ranks that have data "
@@ -47,7 +49,8 @@ void Participation::leave() {
 
 void Participation::begin() {
   factor_.reset();
-  begun_ = announcements().send({.call = Call::backward_pass, .model = number_, .samples = samples_});
+  begun_ = announcements().send(
+      {.call = Call::backward_pass, .model = number_, .samples = samples_, .rate = rate_});
   announcements().keep(*begun_);
   last_ = begun_;
 }
@@ -57,6 +60,7 @@ void Participation::end_step() {
   begun_.reset();
   last_.reset();
   factor_.reset();
+  rates_.clear();
   samples_ = kUnsaid;
   seen_.clear();
 }
@@ -105,8 +109,10 @@ double Participation::factor() {
   require_alike(announcements().rank(), said);
   double all = 0;
   int present = 0;
+  rates_.assign(said.size(), 0);
   for (std::size_t rank = 0; rank < said.size(); ++rank) {
     if (said[rank].call == Call::nothing) continue;
+    rates_[rank] = said[rank].rate;
     ++present;
     if ((said[rank].samples == kUnsaid) != (samples_ == kUnsaid))
       throw MismatchError(

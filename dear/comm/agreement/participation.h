@@ -59,6 +59,10 @@ class Participation {
   // Sets the samples of the next step.
   void set_samples(std::int64_t samples) { samples_ = samples; }
   [[nodiscard]] std::int64_t samples() const { return samples_; }
+  // Sets what this rank says of its speed, in samples a second, as its next steps begin.
+  void set_rate(double rate) { rate_ = rate; }
+  // What the ranks have said of theirs in this step, by rank; empty until factor() has heard them.
+  [[nodiscard]] const std::vector<double>& rates() const { return rates_; }
   // Whether a step's beginning is to be announced, and is not yet.
   [[nodiscard]] bool begins() const {
     return (joined() || announces_every_step_) && !out_of_data_ && !begun_;
@@ -93,6 +97,8 @@ class Participation {
   std::uint32_t number_ = 0;
   bool announces_every_step_ = false, out_of_data_ = false;
   std::int64_t samples_ = kUnsaid;
+  double rate_ = 0;
+  std::vector<double> rates_;
   std::optional<Announcements::Number> begun_, last_;
   std::optional<double> factor_;
   std::vector<bool> seen_;

@@ -81,6 +81,10 @@ class Collectives : public ::testing::TestWithParam<World> {
 TEST_P(Collectives, ReduceExactly) {
   EXPECT_THAT(run([](Group& group) { comm::testing::check_reductions(group); }), Each("ok"));
 }
+TEST_P(Collectives, CarryUnequalShardsOrRefuseThem) {
+  if (GetParam().kind == "shaped") return;  // ends with the refusal
+  EXPECT_THAT(run([](Group& group) { comm::testing::check_unequal_shards(group); }), Each("ok"));
+}
 TEST_P(Collectives, MoveExactly) {
   EXPECT_THAT(run([](Group& group) { comm::testing::check_movements(group); }), Each("ok"));
 }

@@ -36,9 +36,13 @@ Request BucketWire::request_of(const Communicate& work) const {
   const Range part = part_of(work.chunk, flat.bucket_bytes, view.count, view.dtype, group_.size());
   view.offset_bytes += part.begin * size_of(view.dtype);
   view.count = part.size();
+  const bool has_shares = work.collective == Collective::reduce_scatter ||
+                          work.collective == Collective::all_gather ||
+                          work.collective == Collective::all_reduce;
   return {.collective = work.collective,
           .view = view,
           .output = {},
+          .shares = has_shares ? options_.shares.get() : nullptr,
           .reduction = Reduction::average,
           .root = 0,
           .label = work.bucket};

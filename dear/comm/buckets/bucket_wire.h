@@ -34,7 +34,8 @@ class BucketWire : public conductor::LaneExecutor {
     // Carries rank 0's decision (schedule/policies/decision.h); without one a step that does is a
     // ScheduleError, as are other collectives than of buckets.
     View decision{};
-    DeviceQueue* device = nullptr;  // where buckets lie on a device
+    DeviceQueue* device = nullptr;                // where buckets lie on a device
+    std::shared_ptr<const ShardShares> shares{};  // of buckets' shards, parameters and gradients; null: equal
   };
   // `ended` is called from the group's thread; it, and this object, must outlive every collective started.
   BucketWire(Group group, std::vector<Flat> buckets, conductor::OnStepEnd ended, Options options);

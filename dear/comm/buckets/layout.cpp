@@ -68,11 +68,13 @@ Range part_of(const Range& chunk, std::int64_t bucket_bytes, std::int64_t elemen
   return {border(chunk.begin), border(chunk.end)};
 }
 
-std::vector<TensorId> tensors_cut(const BucketLayout& layout, const Range& range, int ranks) {
+std::vector<TensorId> tensors_cut(const BucketLayout& layout, const Range& range, int ranks,
+                                  const ShardShares* shares) {
   std::vector<TensorId> cut;
   for (const TensorPlacement& tensor : layout.placements) {
     for (int rank = 1; rank < ranks; ++rank) {
-      const std::int64_t border = range.begin + shard_of(range.size(), layout.dtype, ranks, rank).begin;
+      const std::int64_t border =
+          range.begin + shard_of(range.size(), layout.dtype, ranks, rank, shares).begin;
       if (border <= tensor.offset || border >= tensor.offset + tensor.elements) continue;
       cut.push_back(tensor.tensor);
       break;

@@ -61,6 +61,7 @@ Range part_of(const Range& chunk, std::int64_t bucket_bytes, std::int64_t elemen
 std::vector<Run> runs_within(const BucketLayout& layout, const Range& range);
 
 // The tensors of the layout that lie in the shards of several ranks, where `range` of it is cut into shards.
-std::vector<TensorId> tensors_cut(const BucketLayout& layout, const Range& range, int ranks);
+std::vector<TensorId> tensors_cut(const BucketLayout& layout, const Range& range, int ranks,
+                                  const ShardShares* shares = nullptr);
 
 }  // namespace dear::buckets

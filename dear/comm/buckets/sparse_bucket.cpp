@@ -177,9 +177,8 @@ void SparseBucket::end() {
     if (copy_) copy_->give();
     return;
   }
-  const Range result = reduction_.collective == Collective::all_reduce
-                           ? Range{0, gradients_.count}
-                           : shard_of(gradients_.count, gradients_.dtype, ranks_, rank_);
+  const Range result = reduction_.collective == Collective::all_reduce ? Range{0, gradients_.count}
+                                                                       : shard_of(reduction_, ranks_, rank_);
   const std::vector<std::int32_t> rows = add_up(intersection(result, tensor_.elements));
   if (copy_) copy_->give_rows(tensor_, rows);
 }

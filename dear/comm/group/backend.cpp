@@ -39,6 +39,8 @@ void Backend::refuse_to_share() const {
 }
 
 Timing run_with_own_shard(Backend& backend, const Request& request, Deadline deadline) {
+  if (request.shares != nullptr && backend.size() > 1 && !backend.takes_shares())
+    throw ConfigError(describe(request) + ": " + backend.description() + " has equal shards only");
   return request.own.from == nullptr || backend.takes_own_shards() ? backend.run(request, deadline)
                                                                    : run_in_view(backend, request, deadline);
 }
@@ -46,7 +48,7 @@ Timing run_with_own_shard(Backend& backend, const Request& request, Deadline dea
 Timing run_in_view(Backend& backend, const Request& request, Deadline deadline) {
   const View& view = request.view;
   const std::int64_t element = size_of(view.dtype);
-  const Range own = shard_of(view.count, view.dtype, backend.size(), backend.rank());
+  const Range own = shard_of(request, backend.size(), backend.rank());
   std::byte* const place = view.buffer.data() + view.offset_bytes + own.begin * element;
   const auto bytes = static_cast<std::size_t>(own.size() * element);
   Request inside = request;

@@ -53,6 +53,9 @@ class Backend {
   // Whether run() takes requests whose own shard lies elsewhere. See run_with_own_shard().
   [[nodiscard]] virtual bool takes_own_shards() const { return false; }
 
+  // Whether run() takes requests with unequal shares. By default they are refused (ConfigError).
+  [[nodiscard]] virtual bool takes_shares() const { return false; }
+
   // Returns when this rank's part is done and its buffers may be written again. After an error every further
   // call throws the same one, on this rank; the peers get a TransportError that names this rank and repeats
   // its message.

@@ -27,6 +27,7 @@ int Group::size() const { return lane_->size; }
 std::string Group::description() const { return lane_->backend().description(); }
 std::string Group::modelled_network() const { return lane_->backend().modelled_network(); }
 bool Group::shares_memory() const { return lane_->backend().shares_memory(); }
+bool Group::takes_shares() const { return size() == 1 || lane_->backend().takes_shares(); }
 std::chrono::duration<double> Group::timeout() const { return lane_->options.timeout; }
 
 Buffer Group::allocate(std::int64_t bytes) const { return allocate_with(&Backend::allocate, bytes); }
@@ -92,8 +93,8 @@ void Group::perform(Request request) const {
 Pending Group::reduce_scatter(const View& view, Reduction reduction) const {
   return issue({.collective = Collective::reduce_scatter, .view = view, .reduction = reduction});
 }
-Pending Group::all_gather(const View& view) const {
-  return issue({.collective = Collective::all_gather, .view = view});
+Pending Group::all_gather(const View& view, const ShardShares* shares) const {
+  return issue({.collective = Collective::all_gather, .view = view, .shares = shares});
 }
 Pending Group::all_reduce(const View& view, Reduction reduction) const {
   return issue({.collective = Collective::all_reduce, .view = view, .reduction = reduction});

@@ -76,6 +76,10 @@ class Group {
   // or there is one rank. Every collective of such a group ends on no rank before all have come to it.
   [[nodiscard]] bool shares_memory() const;
 
+  // Whether collectives take unequal shards (Request::shares): on shared memory, and over messages without
+  // a grid, levels, MPI or a modelled network; or there is one rank.
+  [[nodiscard]] bool takes_shares() const;
+
   // Makes a group of its own of the same ranks. A collective: every rank calls it. See split().
   [[nodiscard]] Group duplicate() const;
   // [Note: parts of a group] Groups of their own, each of the ranks that give one color, in the order of
@@ -107,7 +111,7 @@ class Group {
   // alike. A count of a peer that its chunk has no room for ends the group, before a row is written
   // there.
   Pending reduce_scatter(const View& view, Reduction reduction) const;
-  Pending all_gather(const View& view) const;
+  Pending all_gather(const View& view, const ShardShares* shares = nullptr) const;
   Pending all_reduce(const View& view, Reduction reduction) const;
   Pending broadcast(const View& view, int root) const;
   Pending reduce(const View& view, Reduction reduction, int root) const;

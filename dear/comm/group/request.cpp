@@ -111,6 +111,12 @@ void validate(const Request& request, int ranks) {
                       ": an own shard elsewhere has both a source and a destination, in an all-reduce or a "
                       "reduce-scatter");
   }
+  if (request.shares != nullptr && ((!has_shards && request.collective != Collective::all_gather) ||
+                                    std::ssize(request.shares->ends) != ranks))
+    throw ConfigError(
+        fmt::format("{}: unequal shards are of reduce-scatters, all-gathers and all-reduces, with "
+                    "a share for each of the {} ranks",
+                    describe(request), ranks));
   const bool has_root =
       request.collective == Collective::broadcast || request.collective == Collective::reduce;
   if (has_root && (request.root < 0 || request.root >= ranks)) {

@@ -9,6 +9,7 @@
 #include "dear/base/vocabulary/reduction.h"
 #include "dear/comm/group/buffer.h"
 #include "dear/comm/group/chunk_rows.h"
+#include "dear/comm/group/shard.h"
 
 namespace dear {
 
@@ -33,6 +34,9 @@ struct Request {
   View output{};     // all_to_all and all_to_all_v only: where the peers' blocks go; must not overlap `view`
   OwnShard own{};    // all_reduce and reduce_scatter only
   ChunkRows rows{};  // all_to_all_v only
+  // Of reduce_scatter, all_gather and all_reduce, where shards are not equal: alike on all ranks, kept by the
+  // caller until the collective ends, and only where Group::takes_shares().
+  const ShardShares* shares = nullptr;
   Reduction reduction = Reduction::sum;
   int root = 0;             // broadcast and reduce only
   std::int64_t label = -1;  // the caller's number for it (a bucket); -1 for none
@@ -48,6 +52,13 @@ struct Request {
 // room, an output over the input, an own shard elsewhere where there is none or of which one pointer is
 // missing, or anything but an all-gather of a shared buffer.
 void validate(const Request& request, int ranks);
+
+// The shard of a rank in the view.
+[[nodiscard]] inline Range shard_of(const Request& request, int ranks, int rank) {
+  return request.shares == nullptr
+             ? shard_of(request.view.count, request.view.dtype, ranks, rank)
+             : shard_of(request.view.count, request.view.dtype, ranks, rank, request.shares);
+}
 
 // The chunks of an all_to_all_v that was found valid.
 comm::ChunkPlaces places_of(const Request& request, int ranks);

@@ -1,8 +1,12 @@
 #include "dear/comm/group/shard.h"
 
+#include <cmath>
 #include <limits>
+#include <vector>
 
 #include <gtest/gtest.h>
+
+#include "dear/base/vocabulary/error.h"
 
 namespace dear::shard_test {
 namespace {
@@ -26,6 +30,41 @@ TEST(Shard, CoversTheVectorInOrderWithBlocksOfWholeLines) {
       }
     }
   }
+}
+
+TEST(Shard, OfUnequalSharesCoversTheVectorInOrderWithALineForEachRank) {
+  for (const std::vector<double>& weights :
+       {std::vector<double>{1, 1, 1}, {3, 0, 1}, {0, 0, 1}, {1e-9, 1, 1e9}, {1, 0, 0}}) {
+    const ShardShares shares = shard_shares(weights);
+    for (const DType dtype : {DType::f32, DType::bf16, DType::u8}) {
+      const std::int64_t line = 64 / size_of(dtype);
+      for (const std::int64_t count : {0, 1, 40, 47, 48, 192, 1000, 100'003}) {
+        std::int64_t end = 0;
+        for (int rank = 0; rank < 3; ++rank) {
+          const Range shard = shard_of(count, dtype, 3, rank, &shares);
+          ASSERT_EQ(shard.begin, end) << count;
+          ASSERT_TRUE(shard.end % line == 0 || shard.end == count) << count;
+          ASSERT_TRUE(!shard.empty() || count <= 2 * line) << count;
+          end = shard.end;
+        }
+        ASSERT_EQ(end, count);
+      }
+    }
+  }
+  // 1000 lines: one each, and of the other 997 three quarters and a quarter.
+  const ShardShares shares = shard_shares({3, 0, 1});
+  EXPECT_EQ(shard_of(16'000, DType::f32, 3, 0, &shares), (Range{0, 748 * 16}));
+  EXPECT_EQ(shard_of(16'000, DType::f32, 3, 1, &shares), (Range{748 * 16, 749 * 16}));
+  EXPECT_EQ(shard_of(16'000, DType::f32, 3, 2, nullptr), shard_of(16'000, DType::f32, 3, 2));
+  EXPECT_EQ(shard_of(20, DType::f32, 3, 1, &shares), shard_of(20, DType::f32, 3, 1)) << "two lines";
+}
+
+TEST(Shard, RefusesWeightsThatAreNone) {
+  EXPECT_THROW(shard_shares({1, -1}), ConfigError);
+  EXPECT_THROW(shard_shares({1, std::nan("")}), ConfigError);
+  EXPECT_THROW(shard_shares({std::numeric_limits<double>::infinity(), 1}), ConfigError);
+  EXPECT_THROW(shard_shares({0, 0}), ConfigError);
+  EXPECT_THROW(shard_shares({}), ConfigError);
 }
 
 TEST(Shard, RoundsUpToALine) {

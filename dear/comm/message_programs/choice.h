@@ -26,7 +26,8 @@ struct CollectiveCall {
   Collective collective = Collective::all_reduce;
   std::int64_t bytes = 0;  // of the whole vector
   int ranks = 1;
-  bool exact = false;  // in the order of ranks: only "direct" and "gather" add up in it
+  bool exact = false;   // in the order of ranks: only "direct" and "gather" add up in it
+  bool shares = false;  // shards are unequal
 };
 using Choose = std::function<AlgorithmChoice(const CollectiveCall&)>;
 

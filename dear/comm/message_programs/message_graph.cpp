@@ -262,7 +262,8 @@ MessageGraphBuilder& MessageGraphBuilder::add(const algorithm::Program& program,
   return *this;
 }
 
-MessageGraphBuilder& MessageGraphBuilder::add_direct_reduce_scatter(const std::vector<Range>& blocks) {
+MessageGraphBuilder& MessageGraphBuilder::add_direct_reduce_scatter(const std::vector<Range>& blocks,
+                                                                    SentFrom sent_from) {
   const int ranks = static_cast<int>(blocks.size());
   const int rank = impl_->options.rank;
   // All messages have heads or none has, so those for one block are cut alike.
@@ -287,7 +288,9 @@ MessageGraphBuilder& MessageGraphBuilder::add_direct_reduce_scatter(const std::v
     for (int step = 1; step < ranks; ++step) {
       const int to = (rank + step) % ranks;
       if (number < cuts[static_cast<std::size_t>(to)].size()) {
-        impl_->send(to, chunks_of_rank(to), cuts[static_cast<std::size_t>(to)][number]);
+        std::vector<MemoryRange> sent = chunks_of_rank(to);
+        sent.front().in_output = sent_from == SentFrom::output;
+        impl_->send(to, sent, cuts[static_cast<std::size_t>(to)][number]);
       }
       if (more_of_own) {
         const Cut& cut = cuts[static_cast<std::size_t>(rank)][number];

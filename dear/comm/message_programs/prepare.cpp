@@ -21,8 +21,10 @@ constexpr std::int64_t kLeastSegment = 4 * kKiB;
 std::vector<Range> shards(const Recipe& recipe, int blocks) {
   const std::int64_t element = size_of(recipe.dtype);
   std::vector<Range> ranges;
+  const ShardShares shares{recipe.shares};
   for (int block = 0; block < blocks; ++block) {
-    const Range shard = shard_of(recipe.count, recipe.dtype, blocks, block);
+    const Range shard =
+        shard_of(recipe.count, recipe.dtype, blocks, block, recipe.shares.empty() ? nullptr : &shares);
     ranges.push_back({.begin = shard.begin * element, .end = shard.end * element});
   }
   return ranges;
@@ -93,7 +95,11 @@ Prepared prepare(const Recipe& recipe, const AlgorithmChoice& choice, int ranks,
         std::min(options.segment_bytes, std::max(kLeastSegment, kMostStaged / std::max(1, ranks - 1)));
     const std::vector<Range> blocks = shards(recipe, ranks);
     MessageGraphBuilder builder(options);
-    builder.add_direct_reduce_scatter(blocks);
+    // With unequal shards both directions of a link are to work at a time: a receive that waited for memory
+    // to be sent would be told to its sender behind all that is sent to it.
+    const bool from_copy = !recipe.shares.empty() && recipe.collective == Collective::all_reduce;
+    using SentFrom = MessageGraphBuilder::SentFrom;
+    builder.add_direct_reduce_scatter(blocks, from_copy ? SentFrom::output : SentFrom::vector);
     if (recipe.collective == Collective::all_reduce) {
       const bool gathers =
           !choice.then.empty() && has(algorithm::find_algorithm(choice.then), Collective::all_gather);
@@ -101,7 +107,10 @@ Prepared prepare(const Recipe& recipe, const AlgorithmChoice& choice, int ranks,
     } else if (recipe.collective == Collective::reduce) {
       builder.add(shards_to(recipe.root, ranks), blocks);
     }
-    return {.adds_in_one_pass = true, .choice = choice, .executor = Executor(builder.finish())};
+    return {.where = from_copy ? Prepared::Where::from_copy : Prepared::Where::in_place,
+            .adds_in_one_pass = true,
+            .choice = choice,
+            .executor = Executor(builder.finish())};
   }
   const Program program = table(choice.algorithm, recipe.collective);
   std::vector<Range> blocks;

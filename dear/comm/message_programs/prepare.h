@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <tuple>
+#include <vector>
 
 #include "dear/base/vocabulary/dtype.h"
 #include "dear/comm/group/chunk_rows.h"
@@ -16,16 +17,18 @@ struct Recipe {
   std::int64_t count = 0;
   DType dtype = DType::u8;
   int root = 0;
-  bool exact = false;  // see CollectiveCall
+  bool exact = false;                  // see CollectiveCall
+  std::vector<std::int64_t> shares{};  // ShardShares::ends; empty for equal shards
   friend auto operator<=>(const Recipe&, const Recipe&) = default;
 };
 
 // A collective as one rank executes it.
 struct Prepared {
   enum class Where : std::uint8_t {
-    in_place,  // on the vector itself
-    on_copy,   // on a copy: sums on their way would overwrite what is to stay
-    beside     // rank r's contribution, of `stride` bytes with its padding, is gathered at r * stride
+    in_place,   // on the vector itself
+    from_copy,  // what is sent to be added up lies in a copy, which takes the output's place
+    on_copy,    // on a copy: sums on their way would overwrite what is to stay
+    beside      // rank r's contribution, of `stride` bytes with its padding, is gathered at r * stride
   };
   Where where = Where::in_place;
   bool adds_in_one_pass = false;  // so an average divides there, too

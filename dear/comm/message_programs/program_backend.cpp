@@ -1,6 +1,7 @@
 #include "dear/comm/message_programs/program_backend.h"
 
 #include <cstring>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -57,6 +58,7 @@ class Programs final : public Backend {
   [[nodiscard]] std::string modelled_network() const override { return channels().modelled_network(); }
 
   [[nodiscard]] bool takes_any_buffer() const override { return true; }
+  [[nodiscard]] bool takes_shares() const override { return true; }
   Buffer allocate(std::int64_t bytes, Deadline deadline) override {
     Buffer buffer;
     guarded([&] {
@@ -162,6 +164,13 @@ class Programs final : public Backend {
 };
 
 AlgorithmChoice Programs::choice_for(const CollectiveCall& call) const {
+  // In a ring every rank would carry the shards of all; here a rank with a small shard has little to send on.
+  if (call.shares) {
+    const bool adds = reduces(call.collective);
+    AlgorithmChoice choice{.algorithm = adds ? "direct" : "pairwise", .then = "pairwise"};
+    if (options_.choose) choice.segment_bytes = options_.choose(call).segment_bytes;
+    return choice;
+  }
   const bool one_way = call.collective == Collective::barrier || call.collective == Collective::all_to_all;
   AlgorithmChoice choice = options_.choose && !one_way ? options_.choose(call) : AlgorithmChoice{};
   if (choice.algorithm.empty()) {
@@ -179,11 +188,13 @@ Prepared& Programs::prepared_for(const Request& request) {
   // gives the same sum.
   const bool exact = options_.reproducible || size_ <= 2 ||
                      (request.reduction == Reduction::average && comm::is_integer(request.view.dtype));
-  const Recipe recipe{.collective = request.collective,
-                      .count = request.view.count,
-                      .dtype = request.view.dtype,
-                      .root = request.root,
-                      .exact = exact};
+  const Recipe recipe{
+      .collective = request.collective,
+      .count = request.view.count,
+      .dtype = request.view.dtype,
+      .root = request.root,
+      .exact = exact,
+      .shares = request.shares != nullptr ? request.shares->ends : std::vector<std::int64_t>()};
   const auto found = memory_->graphs.find(recipe);
   if (found != memory_->graphs.end()) {
     found->second.used = sequence_;
@@ -197,12 +208,15 @@ Prepared& Programs::prepared_for(const Request& request) {
   const CollectiveCall call{.collective = request.collective,
                             .bytes = request.view.count * size_of(request.view.dtype),
                             .ranks = size_,
-                            .exact = exact};
-  Prepared prepared = prepare(recipe, choice_for(call), size_,
-                              {.rank = rank_,
-                               .head_bytes = sizeof(Heading),
-                               .heads_first = !options_.lengths_apart,
-                               .most_ahead_bytes = options_.most_ahead_bytes});
+                            .exact = exact,
+                            .shares = request.shares != nullptr};
+  Prepared prepared =
+      prepare(recipe, choice_for(call), size_,
+              {.rank = rank_,
+               .head_bytes = sizeof(Heading),
+               .heads_first = !options_.lengths_apart,
+               .most_ahead_bytes = request.shares != nullptr ? std::numeric_limits<std::int64_t>::max()
+                                                             : options_.most_ahead_bytes});
   return memory_->graphs.emplace(recipe, Kept{.prepared = std::move(prepared), .used = sequence_})
       .first->second.prepared;
 }
@@ -239,11 +253,12 @@ void Programs::carry(const Request& request, const Describe& what, Deadline dead
       .combine = [&](std::span<const std::byte* const> sources, std::byte* out, std::int64_t bytes) {
         comm::reduce(dtype, step, sources, out, bytes / element);
       }};
-  const Range own = shard_of(request.view.count, dtype, size_, rank_);
-  if (prepared.where == Where::on_copy && request.view.count > 0) {
+  const Range own = shard_of(request, size_, rank_);
+  if ((prepared.where == Where::on_copy || prepared.where == Where::from_copy) && request.view.count > 0) {
     const std::int64_t bytes = request.view.count * element;
-    arguments.data = memory_->beside.take(bytes);
-    std::memcpy(arguments.data, memory_of(request.view), static_cast<std::size_t>(bytes));
+    std::byte* const copy = memory_->beside.take(bytes);
+    (prepared.where == Where::on_copy ? arguments.data : arguments.output) = copy;
+    std::memcpy(copy, memory_of(request.view), static_cast<std::size_t>(bytes));
   }
   execute(prepared, comm::heading_of(sequence_, request), arguments, what, deadline);
   if (prepared.where == Where::on_copy && !own.empty()) {
@@ -314,7 +329,7 @@ Range Programs::wanted_of(const Request& request) const {
   const Range whole{0, request.view.count};
   if (request.collective == Collective::all_reduce) return whole;
   if (request.collective == Collective::reduce) return request.root == rank_ ? whole : Range{};
-  return shard_of(request.view.count, request.view.dtype, size_, rank_);
+  return shard_of(request, size_, rank_);
 }
 
 void Programs::divide(const Request& request, Range elements) const {

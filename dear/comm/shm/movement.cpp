@@ -115,7 +115,7 @@ Range brought_bytes(const Request& request, int rank, int size) {
     case Collective::barrier:
       return {};
     case Collective::all_gather: {
-      const Range shard = shard_of(request.view.count, request.view.dtype, size, rank);
+      const Range shard = shard_of(request, size, rank);
       return {.begin = shard.begin * element, .end = shard.end * element};
     }
     case Collective::broadcast:

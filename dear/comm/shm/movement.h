@@ -20,9 +20,7 @@ struct CollectiveMemory {
   std::byte*
       out;  // this rank's part of the view, where there is an output its part of that; may be among `parts`
 
-  [[nodiscard]] Range shard(int of) const {
-    return shard_of(request.view.count, request.view.dtype, size, of);
-  }
+  [[nodiscard]] Range shard(int of) const { return shard_of(request, size, of); }
   // An element of this rank's own shard, or of any where that lies in the view: where its contribution is,
   // and where the reduction goes.
   [[nodiscard]] const std::byte* given(std::int64_t element) const;

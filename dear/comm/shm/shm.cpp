@@ -81,6 +81,7 @@ class Shm final : public SharedMemory {
   }
 
   [[nodiscard]] bool takes_own_shards() const override { return true; }
+  [[nodiscard]] bool takes_shares() const override { return true; }
   Timing run(const Request& request, Deadline deadline) override {
     // A small contribution is brought whole.
     if (request.own.from != nullptr &&

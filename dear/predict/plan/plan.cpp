@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -135,13 +136,39 @@ class Planner {
       layer.backward_seconds /= 2;
     }
     faster.update_seconds /= 2;
-    return {change(row, "twice the bandwidth", workload_, scaled(cluster_, 1, 0.5), 1),
-            change(row, "half the latency", workload_, scaled(cluster_, 0.5, 1), 1),
-            change(row, "twice the samples a rank", larger, cluster_, 2),
-            change(row, "devices twice as fast", faster, cluster_, 1)};
+    std::vector<Sensitivity> all{change(row, "twice the bandwidth", workload_, scaled(cluster_, 1, 0.5), 1),
+                                 change(row, "half the latency", workload_, scaled(cluster_, 0.5, 1), 1),
+                                 change(row, "twice the samples a rank", larger, cluster_, 2),
+                                 change(row, "devices twice as fast", faster, cluster_, 1)};
+    if (!cluster_.stragglers.empty()) all.push_back(balanced(row));
+    return all;
   }
 
  private:
+  // Ranks that take samples in proportion to their speeds compute equally long: the passes of all take what
+  // equal shares would take at the mean speed. Updates go on as slowly as the slowest rank makes them, and
+  // the quickest rank has the most activations.
+  Sensitivity balanced(const Row& row) const {
+    double speeds = cluster_.ranks(), slowest = 1, quickest = 1;
+    if (std::ssize(cluster_.stragglers) == cluster_.ranks()) quickest = 0;
+    for (const Straggler& one : cluster_.stragglers) {
+      speeds += 1 / one.slowdown - 1;
+      slowest = std::max(slowest, one.slowdown);
+      quickest = std::max(quickest, 1 / one.slowdown);
+    }
+    const double longer = cluster_.ranks() / speeds;
+    Workload shared = workload_;
+    for (Layer& layer : shared.layers) {
+      layer.forward_seconds *= longer;
+      layer.backward_seconds *= longer;
+      layer.activation_bytes = std::llround(static_cast<double>(layer.activation_bytes) * quickest * longer);
+    }
+    shared.update_seconds *= slowest;
+    Cluster even = cluster_;
+    even.stragglers.clear();
+    return change(row, "batches shared by speed", shared, even, 1);
+  }
+
   // Planned borders are sought once for all policies that overlap alike: it takes seconds for a large model.
   Grouping grouping_of(std::string_view text, const Policy& policy, const Workload& workload) const {
     const FusionChoice choice = FusionChoice::of_simulation(text);

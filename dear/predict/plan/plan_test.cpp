@@ -22,6 +22,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::SizeIs;
 
 constexpr int kLayers = 64;
 constexpr int kRanks = 4;
@@ -397,7 +398,7 @@ TEST(Sensitivities, MoveTheRightWay) {
     Random random(seed);
     const Answer answer = plan(random_job(random), random_cluster(random), with({"serial", "wfbp", "dear"}));
     const double now = answer.rows[answer.best].evaluation.iteration.seconds;
-    ASSERT_EQ(answer.sensitivities.size(), 4U);
+    ASSERT_GE(answer.sensitivities.size(), 4U);
     const Sensitivity& bandwidth = answer.sensitivities[0];
     const Sensitivity& latency = answer.sensitivities[1];
     const Sensitivity& samples = answer.sensitivities[2];
@@ -418,6 +419,21 @@ TEST(Sensitivities, MoveTheRightWay) {
 }
 
 // serial, f = 1, b = 2, a ring of r = 3 + 6 x 0.5 in one bucket: 9.
+// Four ranks, one of which takes twice as long: passes of 2 a layer take 4, and 2 * 4 / 3.5 in balance.
+TEST(Sensitivities, OfBatchesThatAreSharedBySpeed) {
+  Options options = with({"serial"});
+  Cluster cluster = cluster_of(1e-9);
+  const double even = plan(even_job(1, 2), cluster, options).rows[0].evaluation.iteration.seconds;
+  EXPECT_THAT(plan(even_job(1, 2), cluster, options).sensitivities, SizeIs(4));
+  cluster.stragglers = {{.rank = 2, .slowdown = 2}};
+  const Answer answer = plan(even_job(1, 2), cluster, options);
+  ASSERT_THAT(answer.sensitivities, SizeIs(5));
+  const Sensitivity& shared = answer.sensitivities[4];
+  EXPECT_EQ(shared.change, "batches shared by speed");
+  EXPECT_NEAR(shared.iteration_seconds, even * 4 / 3.5, 1e-6 * even);
+  EXPECT_NEAR(shared.speed_up, 3.5 / 2, 1e-6);
+}
+
 TEST(Sensitivities, ByPencil) {
   Options options = with({"serial"});
   options.times.algorithm = "ring";

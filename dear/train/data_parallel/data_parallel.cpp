@@ -28,6 +28,7 @@ bool DataParallel::has_stepped() const { return trainer_->has_stepped(); }
 void DataParallel::defer() { trainer_->defer(); }
 void DataParallel::resume() { trainer_->resume(); }
 void DataParallel::regroup(Fusion fusion) { trainer_->engines.regroup(std::move(fusion)); }
+void DataParallel::reshard(const std::vector<double>& weights) { trainer_->engines.reshard(weights); }
 std::vector<DataParallel::StateOfParameter> DataParallel::optimizer_state() {
   return trainer_->engines.optimizer_state();
 }
@@ -66,6 +67,7 @@ torch::Tensor DataParallel::clip_gradients(double max_norm, const NormOptions& o
 }
 void DataParallel::broadcast_buffers() { trainer_->shared_buffers.broadcast_buffers(); }
 void DataParallel::samples(std::int64_t count) { trainer_->uneven_inputs.samples(count); }
+const BatchShares& DataParallel::batch_shares() const { return trainer_->uneven_inputs.batch_shares(); }
 void DataParallel::rebuild(torch::nn::Module& model) {
   trainer_->model_changes.rebuild(live_model_of(model));
   trainer_->model_changes.set_source([&model] { return model_of(model); });

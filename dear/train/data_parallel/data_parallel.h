@@ -145,6 +145,8 @@ class DataParallel {
   // first backward of the step, on every rank or on none (MismatchError). With 0, this rank's gradients do
   // not count.
   void samples(std::int64_t count);
+  // With DataParallelOptions::balance (else ConfigError): how many samples of a batch each rank is to take.
+  [[nodiscard]] const BatchShares& batch_shares() const;
 
   // Whether a gradient has arrived since the last step().
   [[nodiscard]] bool gradients_arrived() const;
@@ -172,6 +174,10 @@ class DataParallel {
   // there already, or `fusion` fits no such model. After an error the old buckets stay. For its time it needs
   // room for a second set of buckets, and for each vector of optimiser state whole.
   void regroup(Fusion fusion);
+
+  // As regroup(), with shards of other sizes: see DataParallelOptions::shards, which says what is refused;
+  // empty for equal ones. Buckets stay, and are not tuned again. ConfigError in a Join.
+  void reshard(const std::vector<double>& weights);
 
   // As regroup(), after layers came, went or were replaced: trains what the model and the optimiser have now.
   // All values become rank 0's, state stays with what stays: docs/training.md, "A model that changes".

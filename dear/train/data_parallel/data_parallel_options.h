@@ -8,6 +8,7 @@
 #include <string>
 
 #include "dear/base/vocabulary/say.h"
+#include "dear/predict/balance/batch_shares.h"
 #include "dear/schedule/codec/compression.h"
 #include "dear/train/data_parallel/bucket_choice.h"
 #include "dear/train/model/buffer_sync.h"
@@ -90,6 +91,18 @@ struct DataParallelOptions {
   // the rows that are not zero where that is less to send; false: always as dense ones. The results are the
   // same bits, and those of a dense gradient: every row has its momentum, weight decay and moments updated.
   bool sparse_rows = true;
+  // By rank: how much of each bucket it reduces and updates, in proportion to these weights; empty for equal
+  // shards. Each rank has at least a cache line. For links or updates that are not equally quick: see
+  // predict/balance/shard_weights.h. Parameters have the bits of equal shards where sums go in the order of
+  // ranks: on shared memory, over messages below 1 MiB and wherever `reproducible` is set. Where every rank
+  // updates whole buckets (policies serial and wfbp) they are the parts that a rank adds up. ConfigError, on
+  // every rank, for weights that are negative, not finite, all 0 or not one for each rank; where the group
+  // takes equal shards only (Group::takes_shares()); on a device with streams, and with whole tensors.
+  std::vector<double> shards{};
+  // Ranks share each batch in proportion to their speeds (DataParallel::batch_shares()), and the mean stays
+  // that over all samples. Every step then says its samples(), whatever the shares are: what came counts.
+  // ConfigError, on every rank, for what BatchShares refuses, and for a model on a device with streams.
+  std::optional<Balance> balance{};
   bool record_trace = false;  // spans of layers, waits, updates and collectives; costs about 2 us an operator
   // Runs a wait that an operator or a gradient's hook makes, on its thread: a binding to another language
   // lets go of that language's lock around it. Without it the wait is called as it is.

@@ -48,6 +48,7 @@ std::unique_ptr<Engine> Engines::make_engine(const View& decision) {
                       .record = own_.recording_,
                       .one_copy = own_.options_.one_copy,
                       .rules = std::move(rules),
+                      .shares = shares_,
                       .compression = own_.options_.compression,
                       .profile = own_.changes_->profile(),
                       .decision = decision,
@@ -88,6 +89,28 @@ void Engines::regroup(Fusion fusion) {
   } else {
     own_.fusion_ = std::move(fusion);
   }
+  own_.changes_->end_choice();
+}
+
+// State and parameters go from shards to shards as they do where buckets change: [Note: regrouping].
+void Engines::reshard(const std::vector<double>& weights) {
+  own_.throw_if_failed();
+  own_.state_.require_between_steps("reshard");
+  if (own_.participation_.joined())
+    throw ConfigError(fmt::format(
+        "rank {}: shards cannot be changed in a Join, which a rank without data could not follow: call "
+        "reshard() before or after it",
+        own_.group_.rank()));
+  if (own_.engine_) own_.waits.wait_for_all();
+  agreement::meet(own_.group_, agreement::Call::regroup, own_.record_.commits(own_.engine_.get()));
+  const std::vector<double> before = std::exchange(own_.options_.shards, weights);
+  try {
+    agree_on_shards();
+  } catch (const ConfigError&) {  // on every rank
+    own_.options_.shards = before;
+    throw;
+  }
+  if (own_.engine_) own_.or_fail([this] { replace_engine(own_.fusion_, "shards of other sizes"); });
   own_.changes_->end_choice();
 }
 
@@ -221,6 +244,27 @@ void Engines::agree_on_copies() {
     return;
   }
   if (!own_.group_.shares_memory()) static_cast<void>(own_.group_.allocate_shared(0));  // says why not
+}
+
+void Engines::agree_on_shards() {
+  const std::vector<double>& weights = own_.options_.shards;
+  agree(own_.group_, "weights of shards", fmt::format("{:a}", fmt::join(weights, " ")));
+  if (weights.empty()) return shares_.reset();
+  const int ranks = own_.group_.size();
+  if (own_.on_streams()) StreamTraining::refuse("unequal shards");
+  if (std::ssize(weights) != ranks)
+    throw ConfigError(
+        fmt::format("{} weights of shards for {} ranks: give one for each rank", weights.size(), ranks));
+  if (own_.options_.ownership != Ownership::cut)
+    throw ConfigError(
+        "tensors that stay whole lie in equal shards: leave out the weights of shards, or ownership");
+  if (!own_.group_.takes_shares())
+    throw ConfigError(
+        fmt::format("this group ({}) has equal shards only: leave out the weights of shards, or "
+                    "train on shared memory or over Gloo",
+                    own_.group_.description()));
+  auto shares = std::make_shared<ShardShares>(shard_shares(weights));
+  if (ranks > 1) shares_ = std::move(shares);
 }
 
 // Ranks may go different ways from here on: none may change what another one reads. After a failure the

@@ -23,9 +23,11 @@ class Engines {
   // Ranks agree on one copy of the parameters and on a compression, before the first engine.
   void agree_on_copies();
   void agree_on_compression();
+  void agree_on_shards();  // DataParallelOptions::shards
   [[nodiscard]] std::unique_ptr<Engine> make_engine(const View& decision = {});
   void make_first_engine();
   void regroup(Fusion fusion);
+  void reshard(const std::vector<double>& weights);
   void choose_buckets();           // after each step
   void leave_one_copy() noexcept;  // at the end
 
@@ -43,6 +45,7 @@ class Engines {
   Engine& compressing_engine(const char* call);
 
   Trainer& own_;
+  std::shared_ptr<const ShardShares> shares_;  // null where shards are equal
 };
 
 }  // namespace dear::train

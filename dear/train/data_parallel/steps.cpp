@@ -37,6 +37,7 @@ void Trainer::step() {
 void Trainer::take_step() {
   if (alone_) return step_alone();
   uneven_inputs.announce({.call = agreement::Call::step});
+  uneven_inputs.hear_balance();
   require_step();
   or_fail([this] { commit(); });
 }
@@ -67,7 +68,7 @@ void Trainer::step_alone() {
     model_changes.require_same_model();
   optimizer_->step();
   passes.drop_gradients();
-  participation_.end_step();
+  uneven_inputs.end_step();
   ++steps_alone_;
   monitoring_.count(metrics::StepListeners::End::taken);
 }
@@ -102,7 +103,7 @@ void Trainer::commit() {
   whole_gradients_ = false;
   seen_.assign(scanned_.trained.size(), {});
   state_.step_taken();
-  participation_.end_step();
+  uneven_inputs.end_step();
   monitoring_.count(metrics::StepListeners::End::taken);
   engines.choose_buckets();
 }
@@ -137,7 +138,7 @@ void Trainer::discard() {
   if (recording_) record_.clock().next_iteration(reports.clock_now());
   if (!recording_ && waits.nothing_to_await()) registration_.disable();
   passes.forget_arrivals();
-  participation_.end_step();
+  uneven_inputs.end_step();
   engines.choose_buckets();
 }
 
@@ -149,7 +150,7 @@ void Trainer::discard_step() {
     agreement::meet(group_, agreement::Call::discard_step, 0);
     passes.drop_gradients();
     passes.forget_arrivals();
-    participation_.end_step();
+    uneven_inputs.end_step();
     monitoring_.count(metrics::StepListeners::End::given_up);
   });
 }

@@ -48,6 +48,7 @@ Trainer::Trainer(const Model& model, std::unique_ptr<Optimizer> optimizer, const
   agreement::check_together(group_, [&] { StreamTraining::require_usable(*this, scanned_); });
   engines.agree_on_copies();
   engines.agree_on_compression();
+  engines.agree_on_shards();
   agree_on_checks(group_, options_, updates_in_backward_);
   require_alike(group_, model, *optimizer_, scanned_);
   agree_on_updates(group_, update_rules_);
@@ -74,6 +75,7 @@ Trainer::Trainer(const Model& model, std::unique_ptr<Optimizer> optimizer, const
     options_.buckets = options_.choose_policy(policies_, std::move(options_.buckets));
   agree(group_, "choice of buckets",
         fmt::format("{}, profile after {} steps", options_.buckets.text, options_.profile_steps));
+  uneven_inputs.begin_balance();
   changes_.emplace(group_, options_, scanned_.trained.front().tensor.device());
   fusion_ = options_.buckets.first;
   recording_ = options_.record_trace || changes_->measures();

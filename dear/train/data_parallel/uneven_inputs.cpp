@@ -5,8 +5,11 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/vocabulary/deadline.h"
 #include "dear/base/vocabulary/error.h"
+#include "dear/comm/agreement/control_plane.h"
 #include "dear/comm/agreement/participation.h"
+#include "dear/comm/group/exchange.h"
 #include "dear/comm/process_group/torch_types.h"
 #include "dear/train/data_parallel/join.h"
 #include "dear/train/data_parallel/stream_training.h"
@@ -63,11 +66,18 @@ void UnevenInputs::announce(const Announcement& what, const std::string& text) {
   if (!in_step) require_everyone();
 }
 
+double UnevenInputs::factor() {
+  double factor = 1;
+  const double begin = now_seconds();
+  own_.waits.blocking([&] { attend([&] { factor = own_.participation_.factor(); }); });
+  listened_ += now_seconds() - begin;
+  return factor;
+}
+
 // What is sent is the product with the factor: see [Note: participation].
 void UnevenInputs::weigh(std::size_t parameter) {
   if (own_.participation_.out_of_data() || !own_.participation_.first_time(parameter)) return;
-  double factor = 1;
-  own_.waits.blocking([&] { attend([&] { factor = own_.participation_.factor(); }); });
+  const double factor = this->factor();
   if (factor == 1) return;
   const autograd::Unobserved unobserved;
   const torch::NoGradGuard no_grad;
@@ -81,6 +91,47 @@ void UnevenInputs::weigh(std::size_t parameter) {
   one.add_held(gradient.mutable_data_ptr(), gradient.numel(),
                *process_group::dtype_of(gradient.scalar_type()));
   one.scale(factor);
+}
+
+void UnevenInputs::begin_balance() {
+  agreement::check_together(own_.group_, [this] {
+    if (!own_.options_.balance) return;
+    if (own_.on_streams()) StreamTraining::refuse("balance");
+    shares_.emplace(*own_.options_.balance, own_.group_.size());
+  });
+  agree(own_.group_, "balance", shares_ ? text_of(shares_->balance()) : "none");
+}
+
+const BatchShares& UnevenInputs::batch_shares() const {
+  if (!shares_) throw ConfigError("no batches are shared by speed here: give the training a balance");
+  return *shares_;
+}
+
+void UnevenInputs::hear_balance() {
+  if (!shares_ || own_.participation_.out_of_data()) return;
+  own_.or_fail([this] {
+    if (own_.participation_.samples() == agreement::kUnsaid)
+      throw ConfigError(
+          fmt::format("rank {}: a step of a balanced training does not say how many samples it has: call "
+                      "samples() before its first backward",
+                      own_.group_.rank()));
+  });
+  static_cast<void>(factor());
+}
+
+// A rank computes while it waits neither for collectives nor for what others say.
+void UnevenInputs::end_step() {
+  if (shares_) {
+    const double now = now_seconds(), exposed = own_.reports.statistics().exposed_seconds;
+    const double computed = now - ended_at_ - (exposed - exposed_then_) - listened_;
+    const auto samples = static_cast<double>(own_.participation_.samples());
+    own_.participation_.set_rate(samples > 0 && ended_at_ > 0 && computed > 0 ? samples / computed : 0);
+    ended_at_ = now;
+    exposed_then_ = exposed;
+    listened_ = 0;
+    shares_->end_step(own_.participation_.rates());
+  }
+  own_.participation_.end_step();
 }
 
 void UnevenInputs::samples(std::int64_t count) {

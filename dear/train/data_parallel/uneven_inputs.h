@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "dear/comm/agreement/participation.h"
+#include "dear/predict/balance/batch_shares.h"
 
 namespace dear::train {
 
@@ -24,6 +26,14 @@ class UnevenInputs {
   void announce(const agreement::Announcement& what, const std::string& text = {});
   // Multiplies the gradient by this rank's weight.
   void weigh(std::size_t parameter);
+  // Ends what was said of a step, taken or given up; shares of batches follow what ranks said of their
+  // speeds.
+  void end_step();
+
+  // See DataParallelOptions::balance.
+  void begin_balance();  // all ranks together
+  void hear_balance();   // before a step is taken: waits for what the ranks said as it began
+  [[nodiscard]] const BatchShares& batch_shares() const;
 
   // For a Join.
   [[nodiscard]] std::int64_t settle_for_join();  // returns the bytes of the optimiser's options
@@ -35,8 +45,13 @@ class UnevenInputs {
   void attend(const std::function<void()>& act);
   void require_everyone();
   void follow_backward();
+  double factor();
 
   Trainer& own_;
+  std::optional<BatchShares> shares_;
+  // Of shares: when the last step ended, and what had been waited for until then; waits of this step for what
+  // ranks say.
+  double ended_at_ = 0, exposed_then_ = 0, listened_ = 0;
 };
 
 }  // namespace dear::train

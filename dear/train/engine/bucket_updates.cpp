@@ -18,6 +18,7 @@ BucketUpdates::BucketUpdates(Group group, ParametersInBuckets& model, const Sche
                              const Optimizer& optimizer, const EngineOptions& options,
                              streams::BucketStreams* streams)
     : group_(std::move(group)),
+      shares_(options.shares),
       model_(model),
       schedule_(schedule),
       by_program_(options.rules.by_program()),
@@ -41,11 +42,14 @@ std::vector<Range> BucketUpdates::plan(BucketId bucket, std::int64_t bytes,
              .index = own.size(),
              .elements = buckets::part_of(work.chunk, bytes, layout.elements, layout.dtype, group_.size()),
              .scattered = work.scope == UpdateScope::shard});
-    const Range shard = shard_of(part.elements.size(), layout.dtype, group_.size(), group_.rank());
-    own.push_back(part.scattered ? Range{part.elements.begin + shard.begin, part.elements.begin + shard.end}
-                                 : part.elements);
+    own.push_back(part.scattered ? own_shard(part.elements, layout.dtype) : part.elements);
   }
   return own;
+}
+
+Range BucketUpdates::own_shard(const Range& elements, DType dtype) const {
+  const Range shard = shard_of(elements.size(), dtype, group_.size(), group_.rank(), shares_.get());
+  return {elements.begin + shard.begin, elements.begin + shard.end};
 }
 
 Range BucketUpdates::own_range(const Part& part) const {
@@ -66,7 +70,7 @@ void BucketUpdates::complete(const Optimizer& optimizer) {
     std::vector<std::vector<TensorId>> cut;
     for (const Part& part : parts_)
       cut.push_back(part.scattered ? buckets::tensors_cut(model_.buckets()[part.bucket].layout(),
-                                                          part.elements, group_.size())
+                                                          part.elements, group_.size(), shares_.get())
                                    : std::vector<TensorId>());
     const auto exchange = std::make_shared<optim::NormExchange>(group_, std::move(cut), norms);
     sum_over_ranks = [exchange](std::size_t part, auto& sums) { exchange->sum(part, sums); };

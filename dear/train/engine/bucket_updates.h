@@ -37,6 +37,8 @@ class BucketUpdates {
   // Plans the updates of the next bucket, of so many bytes without padding. Returns what this rank updates,
   // by part.
   std::vector<Range> plan(BucketId bucket, std::int64_t bytes, const buckets::BucketLayout& layout);
+  // This rank's shard of elements of a flat buffer that one collective carries.
+  [[nodiscard]] Range own_shard(const Range& elements, DType dtype) const;
   // When its parameters lie in it: writes those of a shared copy, and cuts what this rank updates.
   void add(BucketStorage& bucket, BucketId id);
   // After the last bucket, all ranks together: makes the flat optimiser.
@@ -87,6 +89,7 @@ class BucketUpdates {
   void write_state(const States& states);
 
   const Group group_;
+  const std::shared_ptr<const ShardShares> shares_;
   ParametersInBuckets& model_;
   const Schedule& schedule_;
   const bool by_program_;

@@ -109,7 +109,8 @@ Engine::Engine(Group group, std::vector<TrainedParameter>& parameters, const std
   if (streams_) queue_ = std::make_unique<streams::BucketQueue>(options.collectives, *streams_);
   wire_ = std::make_unique<buckets::BucketWire>(
       group_, std::move(flats), ended,
-      buckets::BucketWire::Options{.decision = options.decision, .device = queue_.get()});
+      buckets::BucketWire::Options{
+          .decision = options.decision, .device = queue_.get(), .shares = options.shares});
   lanes_ = std::make_unique<UpdateLanes>(*updates_, compression_, ended);
   conductor_ = std::make_unique<conductor::Conductor>(
       schedule_, *wire_, *lanes_,

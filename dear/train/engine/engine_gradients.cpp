@@ -34,8 +34,7 @@ std::vector<Engine::Place> Engine::counted_places() const {
     const buckets::BucketLayout& layout = model_.buckets()[work->bucket].layout();
     const Range reduced = buckets::part_of(work->chunk, grouping_.buckets()[work->bucket].bytes,
                                            layout.elements, layout.dtype, group_.size());
-    const Range shard = shard_of(reduced.size(), layout.dtype, group_.size(), group_.rank());
-    places.push_back({work->bucket, {reduced.begin + shard.begin, reduced.begin + shard.end}});
+    places.push_back({work->bucket, updates_->own_shard(reduced, layout.dtype)});
   }
   return places;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dear/comm/group/buffer.h"
+#include "dear/comm/group/shard.h"
 #include "dear/platform/cluster/network.h"
 #include "dear/schedule/codec/compression.h"
 #include "dear/schedule/fusion/grouping.h"
@@ -40,6 +41,7 @@ struct EngineOptions {
   bool record = false;
   bool one_copy = false;  // of the parameters, for all ranks; the policy can, and the group shares memory
   UpdateRules rules{};
+  std::shared_ptr<const ShardShares> shares{};  // of every bucket's shards; null where they are equal
   std::optional<Compression> compression{};
   std::optional<EngineProfile> profile{};
   // The memory that carries rank 0's decision in every iteration (schedule/policies/decision.h), of

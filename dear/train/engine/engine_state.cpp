@@ -64,9 +64,7 @@ void EngineState::visit_own(const std::function<void(const Piece&)>& visit) {
   for (std::size_t i = 0; i < engine_.updates().parts().size(); ++i) {
     const BucketUpdates::Part& part = engine_.updates().parts()[i];
     const buckets::BucketLayout& layout = engine_.model().buckets()[part.bucket].layout();
-    const Range shard =
-        shard_of(part.elements.size(), layout.dtype, engine_.group().size(), engine_.group().rank());
-    const Range own{part.elements.begin + shard.begin, part.elements.begin + shard.end};
+    const Range own = engine_.updates().own_shard(part.elements, layout.dtype);
     engine_.updates().optimizer().visit_state(i, [&](const optim::ShardedOptimizer::StretchOfState& stretch) {
       const buckets::TensorPlacement& placement = engine_.model().place_of(parameter_of[stretch.tensor]);
       const std::int64_t begin = std::max(stretch.begin, own.begin);

@@ -39,7 +39,7 @@ torch::Tensor BucketUpdates::gather_vector(BucketId bucket, const std::string& n
                     .offset_bytes = parts_[part].elements.begin * size_of(dtype),
                     .count = parts_[part].elements.size(),
                     .dtype = dtype};
-    group_.all_gather(view).wait();
+    group_.all_gather(view, shares_.get()).wait();
   }
   return flat;
 }

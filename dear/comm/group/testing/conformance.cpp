@@ -1,5 +1,7 @@
 #include "dear/comm/group/testing/conformance.h"
 
+// size: one suite, whose checks share what goes through views
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -174,6 +176,40 @@ void check_reductions(Group& group, const ConformanceOptions& options) {
       }
     }
   });
+}
+
+void check_unequal_shards(Group& group, const ConformanceOptions& options) {
+  const int ranks = group.size();
+  const int rank = group.rank();
+  std::vector<double> growing, last(static_cast<std::size_t>(ranks));
+  for (int one = 0; one < ranks; ++one) growing.push_back(one + 0.5);
+  last.back() = 1;
+  for (const ShardShares& shares : {shard_shares(growing), shard_shares(last)})
+    for_each_view(group, options, [&](const View& view, const View&) {
+      const Request gather{.collective = Collective::all_gather, .view = view, .shares = &shares};
+      if (!group.takes_shares()) {
+        EXPECT_THROW(group.issue(gather).wait(), ConfigError);
+        return;
+      }
+      const auto each = [&](const std::string& what, const auto& expected_at) {
+        for (int owner = 0; owner < ranks; ++owner)
+          expect_range(view, shard_of(view.count, view.dtype, ranks, owner, &shares), what,
+                       [&](std::int64_t i) { return expected_at(owner, i); });
+      };
+      fill(view, rank);
+      group.issue(gather).wait();
+      each("all-gather of unequal shards", value_of);
+      if (!obstacle_to(view.dtype, Reduction::sum).empty()) return;
+      for (const Collective collective : {Collective::reduce_scatter, Collective::all_reduce}) {
+        fill(view, rank);
+        group.issue({.collective = collective, .view = view, .shares = &shares}).wait();
+        each("sum of unequal shards", [&](int owner, std::int64_t i) {
+          return owner == rank || collective == Collective::all_reduce
+                     ? expected(view.dtype, Reduction::sum, ranks, i)
+                     : value_of(rank, i);
+        });
+      }
+    });
 }
 
 void check_movements(Group& group, const ConformanceOptions& options) {

@@ -40,6 +40,8 @@ void check_reductions(Group& group, const ConformanceOptions& options = {});
 void check_movements(Group& group, const ConformanceOptions& options = {});
 // All-to-all-v of several shapes: random counts, nothing at all, everything, all to one rank, one to all.
 void check_all_to_all_v(const Group& group, const ConformanceOptions& options = {});
+// Reduce-scatter, all-gather and all-reduce of unequal shards; ConfigErrors where the group has none.
+void check_unequal_shards(Group& group, const ConformanceOptions& options = {});
 // Many at once, of several kinds and sizes, waited for in another order than issued.
 void check_in_flight(Group& group, const ConformanceOptions& options = {});
 // The sums of numbers that cannot be added without rounding.
