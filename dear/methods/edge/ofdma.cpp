@@ -162,4 +162,10 @@ const std::vector<JointScheduler>& joint_schedulers() {
   return kJointSchedulers;
 }
 
+const JointScheduler* find_joint_scheduler(std::string_view name) {
+  for (const JointScheduler& one : joint_schedulers())
+    if (one.name == name) return &one;
+  return nullptr;
+}
+
 }  // namespace dear::methods::edge

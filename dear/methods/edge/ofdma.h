@@ -47,5 +47,7 @@ struct JointScheduler {
   Choice (*choose)(const std::vector<Upload>& uploads, double bandwidth_hz, double budget_seconds);
 };
 const std::vector<JointScheduler>& joint_schedulers();
+// Null where there is none of this name.
+const JointScheduler* find_joint_scheduler(std::string_view name);
 
 }  // namespace dear::methods::edge
