@@ -44,6 +44,8 @@ constexpr std::array kExamples{
     Example{"dear study kfac", "dear study kfac --out kfac"},
     Example{"dear study lancet", "dear study lancet --quick --out lancet"},
     Example{"dear study fusionllm", "dear study fusionllm --quick --out fusionllm"},
+    Example{"dear study partel", "dear study partel --quick --out partel"},
+    Example{"dear study wireless", "dear study wireless --quick --out wireless"},
     Example{"dear study calibration", "dear study calibration"},
     Example{"dear models", "dear models"},
     Example{"dear models export", "dear models export resnet50 --device a100 --out resnet50.json"},
