@@ -23,7 +23,7 @@ PublishedPartel published() {
 // Seconds by scheme: equal, parameters, bandwidth, bandwidth-then-parameters, joint.
 PartelFindings right_partel() {
   const std::vector<double> seconds{2, 1.5, 1.4, 1.4, 1};
-  return {.cells = {{.groups = 20, .workers = 1, .seconds = seconds, .half_width = {}}},
+  return {.cells = {{.groups = 20, .workers = 1, .seconds = seconds, .less = 0.5, .half_width = {}}},
           .plans = {{.seconds = seconds}, {.seconds = seconds}},
           .accuracies = {{0.5, 0.5, 0.5, 0.5, 0.55}}};
 }
@@ -33,7 +33,7 @@ TEST(StudyOfPartel, VerdictsCanFail) {
   testing::expect_every_verdict_can_fail<PartelFindings>(
       right_partel(),
       std::vector<Wrong>{
-          {"less time than equal parts", [](PartelFindings& f) { f.cells[0].seconds[4] = 1.5; }},
+          {"less time than equal parts", [](PartelFindings& f) { f.cells[0].less = 0.3; }},
           {"never slower than either part", [](PartelFindings& f) { f.plans[1].seconds[4] = 1.45; }},
           {"gain nothing over bandwidth", [](PartelFindings& f) { f.plans[0].seconds[3] = 1.3; }},
           {"plan is faster than the joint", [](PartelFindings& f) { f.plans[1].gap = 1e-3; }},
@@ -59,7 +59,7 @@ WirelessFindings right_wireless() {
            {"bc-bn2", 0.8}, {"bn2", 0.7}, {"best-channel", 0.6}, {"random", 0.75}})
     findings.schedulers.push_back(
         {.name = name, .split = Split::sorted, .accuracies = {accuracy, accuracy}, .first = {}});
-  for (const int devices : {2, 5, 20, 80})
+  for (const int devices : {5, 10, 20})
     for (const double snr : {-10.0, 0.0, 10.0, 20.0, 30.0})
       findings.errors.push_back(
           {.devices = devices, .snr_db = snr, .analogue = 1, .digital = snr > devices / 4.0 ? 0.5 : 2});

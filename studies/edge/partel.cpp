@@ -77,10 +77,16 @@ PartelFindings find_partel(const PublishedPartel& published, const PartelOptions
   PartelFindings findings;
   for (const auto& [groups, workers] : {std::pair{20, 1}, {10, 2}, {5, 4}}) {
     PartelCell cell{.groups = groups, .workers = workers, .seconds = {}, .half_width = {}};
+    std::vector<double> saved;
     std::vector<PartelPlan> plans;
     for (int seed = 1; seed <= options.seeds; ++seed)
       plans.push_back(plan_all(
           draw_groups({.groups = groups, .workers = workers, .seed = static_cast<std::uint64_t>(seed)})));
+    for (const PartelPlan& plan : plans)
+      saved.push_back(1 - plan.seconds[scheme("joint")] / plan.seconds[scheme("equal")]);
+    std::nth_element(saved.begin(), saved.begin() + static_cast<std::ptrdiff_t>(saved.size() / 2),
+                     saved.end());
+    cell.less = saved[saved.size() / 2];
     for (std::size_t number = 0; number < paba_schemes().size(); ++number) {
       double sum = 0, squares = 0;
       for (const PartelPlan& plan : plans) {
@@ -112,7 +118,7 @@ std::vector<Statement> statements_of(const PublishedPartel& published, const Par
   Cases less(fmt::format("Joint allocation takes {} less time than equal parts, or less still (published)",
                          percent(published.less_latency)));
   for (const PartelCell& cell : findings.cells) {
-    const double share = 1 - cell.seconds[joint] / cell.seconds[equal];
+    const double share = cell.less;
     less.add(share >= published.less_latency - kCloseLatency,
              fmt::format("{} in {} groups of {}", percent(share), cell.groups, cell.workers));
   }
@@ -162,7 +168,7 @@ A share of time may be {} short of the published one, an accuracy differ by {}. 
 
 ## Seconds of an iteration
 
-Means over seeds, with their 95 % intervals.
+Means over seeds, with their 95 % intervals; the first statement is of medians, since a channel in a deep fade rules the means of equal parts.
 
 ![Seconds of an iteration by allocation](latency.svg)
 
