@@ -84,7 +84,7 @@ TEST(StudyOfWireless, VerdictsCanFail) {
            }},
           {"more devices, the higher",
            [](WirelessFindings& f) {
-             for (auto& one : f.errors) one.digital = one.snr_db > 25 - one.devices / 4.0 ? 0.5 : 2;
+             for (auto& one : f.errors) one.digital = one.snr_db > 35 - 2.0 * one.devices ? 0.5 : 2;
            }},
           {"grows in proportion", [](WirelessFindings& f) { f.ratios[1].second = 30; }},
           {"small cells", [](WirelessFindings& f) { f.hierarchical_seconds = 3; }},
