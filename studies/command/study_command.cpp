@@ -1,4 +1,6 @@
 #include "studies/command/study_commands.h"
+#include "studies/edge/partel.h"
+#include "studies/edge/wireless.h"
 #include "studies/fusionllm/fusionllm.h"
 #include "studies/homomorphic/homomorphic.h"
 #include "studies/kfac/convergence.h"
@@ -241,6 +243,30 @@ void write_fusionllm(const SimulatedArguments& arguments) {
       kAllModelled);
 }
 
+void write_partel(const SimulatedArguments& arguments) {
+  const studies::edge::PublishedPartel published = studies::edge::read_published_partel(
+      arguments.published ? *arguments.published
+                          : own_published("published_partel.json", "partel/published.json"));
+  studies::edge::PartelOptions options;
+  if (arguments.quick) options = {.seeds = 5, .trained = 2};
+  arguments.folder.make();
+  arguments.folder.write(studies::edge::study_of_partel(published, options), kAllModelled);
+}
+
+struct WirelessArguments {
+  StudyFolder folder{"docs/study/wireless"};
+  bool quick = false;
+};
+
+void write_wireless(const WirelessArguments& arguments) {
+  arguments.folder.make();
+  arguments.folder.write(
+      studies::edge::study_of_wireless(
+          arguments.quick ? studies::edge::quick_wireless() : studies::edge::WirelessOptions{},
+          announced("wireless", arguments.quick ? kSeconds : "a minute")),
+      kAllModelled);
+}
+
 struct KfacArguments {
   StudyFolder folder{"docs/study/kfac"};
   std::optional<std::string> published, convergence;
@@ -334,6 +360,21 @@ void add_study(CLI::App& app) {
                               "Look at fewer devices, links and ratios, and train so little that "
                               "what is learned means nothing");
   fusionllm->callback([fusionllm_arguments] { write_fusionllm(*fusionllm_arguments); });
+  auto partel_arguments = std::make_shared<SimulatedArguments>("docs/study/partel");
+  CLI::App* const partel = command->add_subcommand(
+      "partel", help("Plan blocks and bandwidth of learning at the edge, beside what was published of PARTEL",
+                     kSeconds));
+  partel_arguments->add_to(*partel, "Look at fewer cells");
+  partel->callback([partel_arguments] { write_partel(*partel_arguments); });
+  auto wireless_arguments = std::make_shared<WirelessArguments>();
+  CLI::App* const wireless = command->add_subcommand(
+      "wireless",
+      help("Train over a modelled radio by many schedulers and aggregators, beside what papers state",
+           "a minute"));
+  wireless_arguments->folder.add_to(*wireless, "README.md, pictures, results.json");
+  wireless->add_flag("--quick", wireless_arguments->quick,
+                     "Train so little that what is learned means nothing");
+  wireless->callback([wireless_arguments] { write_wireless(*wireless_arguments); });
   CLI::App* const calibration = command->add_subcommand(
       "calibration",
       "Fit the model of a network to half of the published throughputs, and predict the other half");

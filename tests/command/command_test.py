@@ -77,7 +77,7 @@ class General(Command):
         self.assertRegex(self.succeed("--version"), r"^dear \d+\.\d+\.\d+")
 
     def test_lists_its_commands(self):
-        for command in ("train", "launch", "profile", "replay", "simulate", "plan", "pipeline", "rounds", "tune", "study", "models", "clusters", "trace", "bench", "aggregate"):
+        for command in ("train", "launch", "profile", "replay", "simulate", "plan", "pipeline", "rounds", "edge", "tune", "study", "models", "clusters", "trace", "bench", "aggregate"):
             self.assertIn(f"\n  {command} ", self.succeed("--help"))
 
     def test_every_command_has_help(self):
@@ -336,6 +336,59 @@ class Rounds(Command):
         ):
             with self.subTest(arguments=arguments):
                 self.refuse(*self.SMALL, *arguments, naming=naming, command="dear rounds run")
+
+
+class Edge(Command):
+    def test_plans_with_a_proof_that_its_own_numbers_bear_out(self):
+        out = self.succeed("edge", "plan", "--groups", "3", "--workers", "2", "--json", "plan.json", "--output", "groups.json")
+        self.assertRegex(out, r"(?m)^Proof: no plan with the freedom of joint is more than ")
+        result, groups = json.loads(self.read("plan.json")), json.loads(self.read("groups.json"))
+        seconds = {}
+        for plan in result["plans"]:
+            self.assertEqual(sum(plan["blocks"]), 1_000_000)
+            seconds[plan["scheme"]] = plan["iteration_seconds"]
+            slowest = 0.0
+            for block, workers, bands in zip(plan["real_blocks"], groups["groups"], plan["bandwidth"], strict=True):
+                for worker, band in zip(workers, bands, strict=True):
+                    if block > 0:
+                        bits = block * groups["bits_per_parameter"]
+                        slowest = max(slowest, block * worker["cycles_per_parameter"] / worker["frequency_hz"] +
+                                      bits / (band["down_hz"] * worker["efficiency_down"]) + bits / (band["up_hz"] * worker["efficiency_up"]))  # fmt: skip
+            self.assertAlmostEqual(slowest, plan["iteration_seconds"], delta=1e-9 * slowest)
+        self.assertLess(seconds["joint"], min(seconds["parameters"], seconds["bandwidth"]))
+        self.assertLess(max(seconds["parameters"], seconds["bandwidth"]), seconds["equal"])
+        self.assertAlmostEqual(seconds["bandwidth-then-parameters"], seconds["bandwidth"])
+        self.succeed("edge", "plan", "groups.json", "--scheme", "joint", "--json", "again.json")
+        self.assertAlmostEqual(json.loads(self.read("again.json"))["plans"][0]["iteration_seconds"], seconds["joint"])
+
+    def test_trains_to_the_same_bits_and_traces_each_round(self):
+        traces = []
+        for _ in range(2):
+            out = self.succeed("edge", "run", "--scheduler", "random,bc-bn2", "--rounds", "12", "--csv", "trace.csv", "--json", "run.json", "--plot", "run.svg")
+            traces.append(self.read("trace.csv"))
+        self.assertEqual(*traces)
+        self.assertRegex(out, r"(?m)^bc-bn2 +mean +12 ")
+        lines = traces[0].splitlines()
+        self.assertEqual(lines[0], "run,round,seconds,participants,bits_up,channel_uses,joules,mean_age,loss,accuracy")
+        self.assertEqual(len(lines), 1 + 2 * 13)
+        for run in json.loads(self.read("run.json"))["runs"]:
+            self.assertEqual([len(one["participants"]) for one in run["rounds"]], [0] + 12 * [4])
+            self.assertEqual(run["rounds"][-1]["bits_up"], 12 * 4 * 210 * 32)
+        self.assertIn("bc-bn2", self.read("run.svg"))
+
+    def test_refuses_what_cannot_be(self):
+        for arguments, naming in (
+            (("plan", "--scheme", "jiont"), "did you mean joint"),
+            (("plan", "--groups", "0"), "--groups"),
+            (("plan", "--deadline", "1ms", "--scheme", "joint"), "longer than the deadline"),
+            (("run", "--scheduler", "bn3"), "there is no scheduler 'bn3'"),
+            (("run", "--cohort", "30"), "--cohort"),
+            (("run", "--aggregator", "over-the-air", "--threshold", "0"), "infinite power"),
+            (("run", "--bandwidth", "10"), "--bandwidth: '10'"),
+            (("run", "--csv", "a", "--json", "a"), "--csv"),
+        ):
+            with self.subTest(arguments=arguments):
+                self.refuse("edge", *arguments, naming=naming, command=f"dear edge {arguments[0]}")
 
 
 class Pipeline(Command):

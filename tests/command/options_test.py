@@ -72,6 +72,8 @@ RESULTS = [
     ("dear pipeline simulate", PIPELINE, ["computation", "communication"]),
     ("dear rounds run", ["--problem", "quadratic"], []),
     ("dear rounds run", ["--problem", "quadratic", "--workers", "2", *AT_ONCE], ["communication"]),
+    ("dear edge plan", ["--groups", "3"], ["computation", "communication"]),
+    ("dear edge run", ["--rounds", "2"], ["computation", "communication"]),
     ("dear pipeline train", [*TINY[:-2], "--steps", "2"], []),
     ("dear tune", JOB, ["computation", "communication"]),
     ("dear bench collective", ["--ranks", "2", "--sizes", "4B", "--repeat", "1", "--rivals", "none"], []),
@@ -174,7 +176,7 @@ class Options(Calls):
                          ["train", "--json", "out", "--trace", "./out"], ["tune", *JOB, "--json", "out.svg", "--plot", "./out.svg"],
                          ["bench", "collective", "--json", "out.svg", "--plot", "./out.svg"],
                          ["bench", "links", "--json", "out.json", "--output", "./out.json"],
-                         ["rounds", "run", "--json", "out.svg", "--plot", "./out.svg"],
+                         ["rounds", "run", "--json", "out.svg", "--plot", "./out.svg"], ["edge", "run", "--csv", "out", "--json", "./out"],
                          ["replay", "--model", "model.json", "--json", "out", "--trace", "./out"]])  # fmt: skip
 
     def test_draw_svg_pdf_and_png_and_nothing_else(self) -> None:

@@ -27,6 +27,8 @@ MARKS = {
     "dear bench links": "not run: the links are those of the machine",
     "dear aggregate": "not run: half a minute",
     "dear study paper": "not run: half a minute",
+    "dear study partel": "not run: seconds, in the tests of the study",
+    "dear study wireless": "not run: seconds, in the tests of the study",
     "dear study kfac": "not run: seconds, in the tests of the study",
     "dear study sparse": "not run: seconds, in the tests of the study",
     "dear study homomorphic": "not run: seconds, in the tests of the study",

@@ -1,5 +1,6 @@
 #include "tests/readers/readers.h"
 
+#include "studies/edge/partel.h"
 #include "studies/fusionllm/digits.h"
 #include "studies/fusionllm/published.h"
 #include "studies/kfac/convergence.h"
@@ -20,6 +21,7 @@
 #include "dear/base/trace/chrome.h"
 #include "dear/base/trace/summary.h"
 #include "dear/comm/mpi/measurements.h"
+#include "dear/methods/edge/paba_file.h"
 #include "dear/methods/pipeline/planner.h"
 #include "dear/platform/cluster/cluster_file.h"
 #include "dear/platform/cluster/pair_cluster.h"
@@ -264,6 +266,13 @@ std::vector<Reader> readers(const std::string& folder) {
       {.name = "figures of Themis",
        .good = os::read_file(study + "themis/published.json"),
        .use = [](const std::string& text) { studies::themis::parse_published_themis(text, kSource); }},
+      {.name = "figures of PARTEL",
+       .good = os::read_file(study + "partel/published.json"),
+       .use = [](const std::string& text) { studies::edge::parse_published_partel(text, kSource); }},
+      {.name = "file of groups",
+       .good = os::read_file(dear::testing::source_file("examples/edge_groups.json")),
+       .use = [](const std::string& text) { methods::edge::parse_groups(text, kSource); },
+       .command = {"edge", "plan", "FILE"}},
       {.name = "figures of K-FAC",
        .good = os::read_file(study + "kfac/published.json"),
        .use = [](const std::string& text) { studies::kfac::parse_published_kfac(text, kSource); }},

@@ -17,6 +17,7 @@ void add_simulate_command(CLI::App& app);   // `dear simulate`: policies on a mo
 void add_plan_command(CLI::App& app);       // `dear plan`: the policy and buckets for a model on a cluster
 void add_pipeline_command(CLI::App& app);   // `dear pipeline`: one model over devices that are far apart
 void add_rounds_command(CLI::App& app);     // `dear rounds`: local steps, and an average now and then
+void add_edge_command(CLI::App& app);       // `dear edge`: learning on devices in a radio cell
 void add_tune_command(CLI::App& app);       // `dear tune`: the bucket size of a job
 void add_study_command(CLI::App& app);      // `dear study`: whole studies
 void add_models_command(CLI::App& app);     // `dear models`: what --model takes by name, and devices

@@ -1,0 +1,342 @@
+#include "dear/methods/edge/edge_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/ids.h"
+#include "dear/methods/edge/aggregators.h"
+#include "dear/methods/edge/draws.h"
+#include "dear/methods/edge/fleet.h"
+#include "dear/methods/edge/gossip.h"
+#include "dear/methods/edge/ofdma.h"
+#include "dear/methods/edge/schedulers.h"
+#include "dear/methods/rounds/vectors.h"
+
+namespace dear::methods::edge {
+namespace {
+
+using Vectors = std::vector<std::vector<double>>;
+
+constexpr double kRealBits = 32;
+constexpr double kRateMemory = 20;  // rounds, of the mean rates of proportional-fair
+
+std::vector<int> first_devices(int count) {
+  std::vector<int> all(index_of(count));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+std::vector<double> equal_weights(std::size_t count) {
+  return std::vector<double>(count, 1 / static_cast<double>(count));
+}
+
+// The norm of as many of the largest elements as so many bits carry, each with its index.
+double norm_that_fits(const std::vector<double>& update, double bits) {
+  std::vector<double> squares;
+  for (const double element : update) squares.push_back(element * element);
+  std::sort(squares.begin(), squares.end(), std::greater<>());
+  const double fits = std::min(bits / (2 * kRealBits), static_cast<double>(squares.size()));
+  const auto kept = static_cast<std::ptrdiff_t>(fits);
+  return std::sqrt(std::accumulate(squares.begin(), squares.begin() + kept, 0.0));
+}
+
+class Run {
+ public:
+  Run(const EdgeSettings& settings, const Classification& task)
+      : settings_(settings),
+        task_(task),
+        aggregator_(find_aggregator(settings.aggregator)),
+        quantiser_(find_quantiser(aggregator_.quantiser, settings.quantiser)),
+        fleet_(settings, task, aggregator_.way == Way::hierarchical ? settings.cells : 1),
+        model_(task.start()),
+        bits_(quantiser_.bits(task.dimension(), settings.quantiser)),
+        whole_bits_(kRealBits * static_cast<double>(task.dimension())),
+        ages_(index_of(fleet_.size())),
+        mean_rates_(index_of(fleet_.size())),
+        memories_(index_of(fleet_.size())) {
+    if (aggregator_.way != Way::gossip) return;
+    models_.assign(index_of(fleet_.size()), model_);
+    weights_ = metropolis(make_graph(settings.graph, fleet_.size(), settings.density, settings.seed));
+    if (settings.aggregator == "choco")
+      choco_ = std::make_unique<Choco>(weights_, settings.consensus, quantiser_, settings.quantiser);
+  }
+
+  void next() {
+    state_.participants.clear();
+    switch (aggregator_.way) {
+      case Way::digital:
+        digital();
+        break;
+      case Way::analogue:
+        analogue();
+        break;
+      case Way::hierarchical:
+        hierarchical();
+        break;
+      case Way::gossip:
+        gossip();
+        break;
+    }
+    grow_ages(ages_, state_.participants);
+    ++state_.number;
+  }
+
+  const EdgeRound& measured() {
+    state_.mean_age = std::accumulate(ages_.begin(), ages_.end(), 0.0) / static_cast<double>(ages_.size());
+    state_.loss = task_.loss(model_);
+    state_.accuracy = task_.accuracy(model_);
+    if (!std::isfinite(state_.loss))
+      throw Error(
+          fmt::format("the loss is {} after round {}: take a smaller step size", state_.loss, state_.number));
+    return state_;
+  }
+
+ private:
+  // What a device's local steps add to a model.
+  [[nodiscard]] std::vector<double> update(int device, std::int64_t round,
+                                           const std::vector<double>& from) const {
+    std::vector<double> point = from, gradient(from.size());
+    codec::Draw draw = draws_of(settings_.seed, Purpose::samples, round, device);
+    for (int step = 0; step < settings_.local_steps; ++step) {
+      task_.gradient(device, point, settings_.batch, draw, gradient);
+      rounds::add_scaled(-settings_.step_size, gradient, point);
+    }
+    for (std::size_t i = 0; i < point.size(); ++i) point[i] -= from[i];
+    return point;
+  }
+
+  // Computing begins when the model has arrived.
+  [[nodiscard]] Upload upload_of(int device, double bits, double begin) const {
+    return {.bits = bits,
+            .ready_seconds = begin + fleet_.compute_seconds(state_.number, device),
+            .channel_hz = fleet_.channel_hz(state_.number, device)};
+  }
+  [[nodiscard]] std::vector<Upload> uploads_of(const std::vector<int>& devices, double bits,
+                                               double begin) const {
+    std::vector<Upload> uploads;
+    for (const int device : devices) uploads.push_back(upload_of(device, bits, begin));
+    return uploads;
+  }
+  [[nodiscard]] Round allocate(const std::vector<Upload>& uploads, double bandwidth_hz) const {
+    return find_named(allocators(), settings_.allocator, "allocator").allocate(uploads, bandwidth_hz);
+  }
+  void spend(int device, double sending_seconds) {
+    state_.joules +=
+        fleet_.compute_joules(device) + sending_joules(settings_.cell.power_watts, sending_seconds);
+  }
+
+  // Who takes part, and when their computing may begin, so that time before it is counted, too.
+  std::vector<int> choose(double& begin) {
+    const std::vector<int> all = first_devices(fleet_.size());
+    begin = 0;
+    if (const JointScheduler* const joint = find_joint_scheduler(settings_.scheduler)) {
+      begin = fleet_.broadcast_seconds(whole_bits_, state_.number, all);
+      return joint
+          ->choose(uploads_of(all, bits_, begin), settings_.cell.bandwidth_hz, settings_.budget_seconds)
+          .devices;
+    }
+    const Scheduler& scheduler = find_scheduler(settings_.scheduler);
+    Candidates candidates{.round = state_.number,
+                          .count = settings_.cohort,
+                          .seed = settings_.seed,
+                          .channels_hz = {},
+                          .rates = {},
+                          .mean_rates = mean_rates_,
+                          .ages = ages_,
+                          .end_seconds = {},
+                          .norms = {},
+                          .norms_that_fit = {}};
+    for (const int device : all) {
+      candidates.channels_hz.push_back(fleet_.channel_hz(state_.number, device));
+      candidates.rates.push_back(
+          rate_over(settings_.cell.bandwidth_hz / settings_.cohort, candidates.channels_hz.back()));
+      candidates.end_seconds.push_back(fleet_.compute_seconds(state_.number, device) +
+                                       bits_ / candidates.rates.back());
+    }
+    if (scheduler.looks_at_updates) {
+      std::vector<double> rates = candidates.rates;
+      std::nth_element(rates.begin(), rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2),
+                       rates.end());
+      const double slot = whole_bits_ / rates[rates.size() / 2];
+      begin = fleet_.broadcast_seconds(whole_bits_, state_.number, all);
+      for (const int device : all) {
+        const std::vector<double> one = update(device, state_.number, model_);
+        candidates.norms.push_back(std::sqrt(rounds::dot(one, one)));
+        candidates.norms_that_fit.push_back(norm_that_fits(one, slot * candidates.rates[index_of(device)]));
+      }
+    }
+    const std::vector<int> chosen = choose_devices(scheduler, candidates);
+    if (scheduler.looks_at_updates) {
+      // Nobody is chosen before the slowest has computed.
+      for (const int device : all) {
+        waited_ = std::max(waited_, begin + fleet_.compute_seconds(state_.number, device));
+        if (!std::binary_search(chosen.begin(), chosen.end(), device)) spend(device, 0);
+      }
+    } else {
+      begin = fleet_.broadcast_seconds(whole_bits_, state_.number, chosen);
+    }
+    for (const int device : all) {
+      double& mean = mean_rates_[index_of(device)];
+      const bool sends = std::binary_search(chosen.begin(), chosen.end(), device);
+      mean += ((sends ? candidates.rates[index_of(device)] : 0) - mean) / kRateMemory;
+    }
+    return chosen;
+  }
+
+  std::vector<Upload> ready(const std::vector<int>& chosen, double bits, double begin) {
+    std::vector<Upload> uploads = uploads_of(chosen, bits, begin);
+    for (Upload& one : uploads) one.ready_seconds = std::max(one.ready_seconds, waited_);
+    waited_ = 0;
+    return uploads;
+  }
+
+  void digital() {
+    double begin = 0;
+    const std::vector<int> chosen = choose(begin);
+    const std::vector<Upload> uploads = ready(chosen, bits_, begin);
+    const Round round = allocate(uploads, settings_.cell.bandwidth_hz);
+    const double deadline = settings_.deadline_seconds > 0 ? settings_.deadline_seconds : INFINITY;
+    Vectors arrived;
+    for (std::size_t place = 0; place < chosen.size(); ++place) {
+      const int device = chosen[place];
+      spend(device,
+            std::max(0.0, std::min(round.end_seconds[place], deadline) - uploads[place].ready_seconds));
+      if (round.end_seconds[place] > deadline) continue;
+      std::vector<double> wanted = update(device, state_.number, model_);
+      ErrorMemory& memory = memories_[index_of(device)];
+      const bool remembers = !quantiser_.unbiased && !quantiser_.votes;
+      if (remembers) memory.add_to(wanted);
+      std::vector<double>& sent = arrived.emplace_back(wanted.size());
+      codec::Draw draw = draws_of(settings_.seed, Purpose::quantiser, state_.number, device);
+      quantise(quantiser_, wanted, settings_.quantiser, draw, sent);
+      if (remembers) memory.keep(wanted, sent);
+      state_.participants.push_back(device);
+      state_.bits_up += bits_;
+    }
+    state_.seconds += std::min(round.seconds, deadline);
+    if (arrived.empty()) return;  // all were late: the model stays
+    const std::vector<double> mean =
+        quantiser_.votes ? majority(arrived) : weighted_mean(arrived, equal_weights(arrived.size()));
+    rounds::add_scaled(1, mean, model_);
+  }
+
+  void analogue() {
+    double begin = 0;
+    const std::vector<int> chosen = choose(begin);
+    const std::vector<Upload> uploads = ready(chosen, kScaleBits, begin);
+    const Round agreed = allocate(uploads, settings_.cell.bandwidth_hz);
+    Vectors updates;
+    std::vector<double> fading;
+    const double uses = analogue_uses(task_.dimension());
+    const double sending = uses / settings_.cell.bandwidth_hz;
+    for (const int device : chosen) {
+      updates.push_back(update(device, state_.number, model_));
+      fading.push_back(fleet_.fading(state_.number, device));
+      const bool sends = fading.back() >= settings_.air.threshold;
+      if (sends) state_.participants.push_back(device);
+      spend(device, sends ? sending : 0);
+      state_.bits_up += kScaleBits;
+    }
+    if (scale_ == 0 || settings_.aggregator != "over-the-air-fixed") scale_ = largest_scale(updates);
+    codec::Draw noise = draws_of(settings_.seed, Purpose::noise, state_.number);
+    std::vector<double> mean(model_.size());
+    sum_over_the_air(settings_.air, updates, fading, scale_, noise, mean);
+    rounds::add_scaled(1, mean, model_);
+    state_.channel_uses += uses;
+    state_.seconds += agreed.seconds + sending;
+  }
+
+  void hierarchical() {
+    const double band = settings_.cell.bandwidth_hz / settings_.cells;  // no two cells share a band
+    const std::int64_t global = state_.number;
+    Vectors models;
+    std::vector<double> shares;
+    double slowest = 0;
+    for (int cell = 0; cell < settings_.cells; ++cell) {
+      std::vector<int> members;
+      for (int device = cell; device < fleet_.size(); device += settings_.cells) members.push_back(device);
+      std::vector<double> model = model_;
+      double seconds = 0;
+      for (int intra = 0; intra < settings_.intra_rounds; ++intra) {
+        state_.number = global * settings_.intra_rounds + intra;
+        // The broadcast has the cell's part of the band.
+        const double begin = settings_.cells * fleet_.broadcast_seconds(whole_bits_, state_.number, members);
+        const std::vector<Upload> uploads = uploads_of(members, bits_, begin);
+        const Round round = allocate(uploads, band);
+        seconds += round.seconds;
+        Vectors updates;
+        for (std::size_t place = 0; place < members.size(); ++place) {
+          updates.push_back(update(members[place], state_.number, model));
+          spend(members[place], round.end_seconds[place] - uploads[place].ready_seconds);
+          state_.bits_up += bits_;
+        }
+        rounds::add_scaled(1, weighted_mean(updates, equal_weights(updates.size())), model);
+      }
+      slowest = std::max(slowest, seconds);
+      models.push_back(std::move(model));
+      shares.push_back(static_cast<double>(members.size()) / fleet_.size());
+    }
+    state_.number = global;
+    model_ = weighted_mean(models, shares);
+    state_.participants = first_devices(fleet_.size());
+    state_.seconds += slowest + 2 * whole_bits_ / settings_.backhaul_bits_per_second;
+  }
+
+  void gossip() {
+    const std::vector<int> all = first_devices(fleet_.size());
+    const std::vector<Upload> uploads = uploads_of(all, bits_, 0);
+    const Round round = allocate(uploads, settings_.cell.bandwidth_hz);
+    for (const int device : all) {
+      rounds::add_scaled(1, update(device, state_.number, models_[index_of(device)]),
+                         models_[index_of(device)]);
+      spend(device, round.end_seconds[index_of(device)] - uploads[index_of(device)].ready_seconds);
+      state_.bits_up += bits_;
+    }
+    if (choco_)
+      choco_->mix(models_, settings_.seed, state_.number);
+    else
+      mix(weights_, models_);
+    model_ = weighted_mean(models_, equal_weights(models_.size()));
+    state_.participants = all;
+    state_.seconds += round.seconds;
+  }
+
+  const EdgeSettings& settings_;
+  const Classification& task_;
+  const Aggregator& aggregator_;
+  const Quantiser& quantiser_;
+  Fleet fleet_;
+  std::vector<double> model_;
+  double bits_, whole_bits_;
+  std::vector<std::int64_t> ages_;
+  std::vector<double> mean_rates_;
+  std::vector<ErrorMemory> memories_;
+  Vectors models_;  // of gossip
+  Weights weights_;
+  std::unique_ptr<Choco> choco_;
+  double scale_ = 0, waited_ = 0;
+  EdgeRound state_;
+};
+
+}  // namespace
+
+std::vector<EdgeRound> run_edge(const EdgeSettings& settings, const Classification& task,
+                                const std::function<void(const EdgeRound&)>& on_round) {
+  check(settings, task);
+  Run run(settings, task);
+  std::vector<EdgeRound> rounds{run.measured()};
+  while (rounds.back().number < settings.rounds &&
+         (settings.seconds == 0 || rounds.back().seconds < settings.seconds)) {
+    run.next();
+    rounds.push_back(run.measured());
+    if (on_round) on_round(rounds.back());
+  }
+  return rounds;
+}
+
+}  // namespace dear::methods::edge
