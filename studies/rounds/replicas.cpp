@@ -92,7 +92,9 @@ class Sites {
       result.peak_bytes = std::max(result.peak_bytes, sent / std::max(1, exchanges.delay));
       if (due(step)) look(result, outer.global());
     }
-    result.sent_bytes += outer.finish(replicas_);
+    const double sent = outer.finish(replicas_);
+    result.sent_bytes += sent;
+    if (result.peak_bytes == 0) result.peak_bytes = sent;
     look(result, outer.global());
     result.validation = model_.loss(outer.global(), test_, validation_places_);
     return result;
@@ -190,9 +192,9 @@ std::string name_of(const Exchanges& one) {
   if (one.every == 0) return "every step";
   const bool plain = one.rate == 1 && one.momentum == 0;
   std::string name = fmt::format("{}, H {}", plain ? "local SGD" : "DiLoCo", one.every);
+  if (!plain && one.momentum != Exchanges{}.momentum) name += fmt::format(", momentum {:g}", one.momentum);
   if (one.fragments > 1) name += fmt::format(", {} fragments", one.fragments);
   if (one.delay > 0) name += fmt::format(", delay {}", one.delay);
-  if (!plain && one.momentum != Exchanges{}.momentum) name += fmt::format(", momentum {:g}", one.momentum);
   if (one.mixing > 0) name += fmt::format(", mixing {:g}", one.mixing);
   if (one.carried == Carried::bf16) return name + ", bf16";
   return one.carried == Carried::fp32 ? name : name + fmt::format(", {} bits", bits_of(one.carried));
