@@ -63,7 +63,7 @@ constexpr studies::Duration kSparseTakes{.once_seconds = 20, .task_seconds = 120
 constexpr studies::Duration kQuickSparseTakes{.once_seconds = 2, .task_seconds = 0.04};
 constexpr studies::Duration kHomomorphicTakes{.once_seconds = 60, .task_seconds = 10};
 constexpr studies::Duration kFusionLlmTakes{.once_seconds = 130, .task_seconds = 20};
-constexpr studies::Duration kRoundsTakes{.once_seconds = 25, .task_seconds = 20};
+constexpr studies::Duration kRoundsTakes{.once_seconds = 15, .task_seconds = 25};
 constexpr studies::Duration kQuickHomomorphicTakes{.once_seconds = 2, .task_seconds = 0.02};
 
 std::string help(const std::string& what, const std::string& duration) {

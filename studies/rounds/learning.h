@@ -9,8 +9,8 @@ namespace dear::studies::rounds {
 
 struct LearningOptions {
   SitesOptions sites{};
-  int seeds = 5;  // 1 to so many: of the language, texts, initial parameters and batches
-  std::vector<double> learning_rates{0.004, 0.008, 0.016, 0.032};
+  int seeds = 6;  // 1 to so many: of the language, texts, initial parameters and batches
+  std::vector<double> learning_rates{0.004, 0.008, 0.016, 0.032, 0.064};
   int longer = 3;  // times the steps, of the second length that is looked at
 };
 

@@ -191,7 +191,7 @@ Statement of_published_peak(const PublishedRounds& published, const Lessons& les
 }
 
 Statement of_apart(const Lessons& lessons) {
-  Cases cases("All of that holds where each site prefers its own words");
+  Cases cases("Rounds learn as well where each site prefers its own words");
   for (const auto& [name, exchanges] :
        {std::pair{"DiLoCo", remembering_less(kUsual)}, {"local SGD", local_sgd(kUsual)}}) {
     const Paired more = gap(lessons.each(true), lessons.of(exchanges, true));

@@ -73,13 +73,12 @@ std::string on_cohorts(const MinimaFindings& findings) {
   if (cohort == nullptr || all == nullptr) return "";
   return fmt::format(
       "With a cohort of {} of {} clients TAMUNA sends {} times fewer reals of a client than gradient "
-      "descent, not "
-      "{} times as with all: rounds stay as many, and each of fewer clients owns {} times as many "
-      "coordinates, "
-      "ceil(owners x dimension / cohort). Gradient descent needs all clients in each round; that of the "
-      "whole "
-      "cohort's traffic is the same. So a cohort is for clients that cannot all answer, and not for fewer "
-      "reals.\n\n",
+      "descent, not {} times as "
+      "with all: rounds stay as many, and each of fewer clients owns {} times as many coordinates, "
+      "ceil(owners x dimension / "
+      "cohort). All clients together send as many reals, whatever the cohort. So a cohort is for clients "
+      "that cannot all answer, "
+      "and not for fewer reals of one.\n\n",
       cohort->cohort, cohort->problem.clients, number_text(fewer_than_descent(findings, *cohort)),
       number_text(fewer_than_descent(findings, *all)), all->cohort / cohort->cohort);
 }

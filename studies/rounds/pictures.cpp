@@ -99,7 +99,9 @@ std::string areas(const AreasFindings& findings) {
     for (const AreaRun& one : findings.runs)
       if (one.shards == shards && !one.exact && (one.every == 1 || one.every >= 32) &&
           (one.every > 1 || one.algorithm == "coda"))
-        panel.curves.push_back({.name = fmt::format("{}, {} steps a round", one.algorithm, one.every),
+        panel.curves.push_back({.name = one.every == 1
+                                            ? one.algorithm + ", every step"
+                                            : fmt::format("{}, {} steps a round", one.algorithm, one.every),
                                 .points = one.by_rounds,
                                 .dashed = one.algorithm == "codasca"});
     panels.push_back(std::move(panel));

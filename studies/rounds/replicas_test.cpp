@@ -71,7 +71,7 @@ std::set<std::string> frequent_words(const Text& text) {
 TEST(CharactersOfRounds, TextsHaveTheWordsOfTheirSite) {
   const LanguageShape shape{.words = 40};
   const auto text = [&](int site, bool apart) {
-    return draw_text(shape, {.seed = 2, .site = site, .apart = apart}, 6000);
+    return draw_text(shape, {.seed = 2, .site = site, .apart = apart}, 20'000);
   };
   EXPECT_THAT(text(0, false), Each(::testing::Lt(27)));
   EXPECT_EQ(text(0, false), text(0, false));

@@ -251,7 +251,7 @@ TEST(StudyOfRounds, EveryVerdictOnLearningCanFail) {
            [](std::vector<Learnt>& learnt) {
              for (Trained& seed : learnt.front().by_seed) seed.peak_bytes /= 1000;
            }},
-          {"All of that holds where",
+          {"Rounds learn as well where",
            [](std::vector<Learnt>& learnt) {
              lose(learnt, [](const Lesson& lesson) { return lesson.apart && lesson.exchanges.every > 0; }, 2);
            }}},

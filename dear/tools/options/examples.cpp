@@ -41,6 +41,7 @@ constexpr std::array kExamples{
     Example{"dear study kfac", "dear study kfac --out kfac"},
     Example{"dear study lancet", "dear study lancet --quick --out lancet"},
     Example{"dear study fusionllm", "dear study fusionllm --quick --out fusionllm"},
+    Example{"dear study rounds", "dear study rounds --quick --out rounds"},
     Example{"dear study calibration", "dear study calibration"},
     Example{"dear models", "dear models"},
     Example{"dear models export", "dear models export resnet50 --device a100 --out resnet50.json"},
