@@ -97,7 +97,8 @@ void print(const plan::Answer& answer) {
 }
 
 void print(const cases::PlannedRounds& rounds) {
-  Table table({"steps a round", "mean step", "speed-up", "overlapped", "speed-up", "sent a step"});
+  Table table({"steps a round", "mean step", "speed-up", "overlapped", "speed-up", "sent a step"},
+              {.left_columns = 0});
   for (const cases::PlannedRounds::Row& row : rounds.rows)
     table.add({std::to_string(row.steps), format_seconds(row.waits.seconds),
                fmt::format("{:.2f}", rounds.policy_seconds / row.waits.seconds),
