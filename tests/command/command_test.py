@@ -569,10 +569,13 @@ class Plan(Command):
         self.refuse("study", "fusionllm", "--published", "figures.json", naming="figures.json", command="dear study fusionllm")
 
     def test_writes_the_study_of_rounds(self):
-        self.succeed("study", "rounds", "--quick", "--out", ".")
+        done = self.dear("study", "rounds", "--quick", "--out", "rounds")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertEqual(done.stderr.splitlines()[0], "dear study rounds: takes seconds")
+        self.assertEqual(len(done.stdout.split()), 13)
         for picture in ("tamuna/reals", "tamuna/gains", "tamuna/owners", "coda/auc", "coda/drift", "diloco/losses", "diloco/steps"):
-            xml.etree.ElementTree.parse(self.path(f"{picture}.svg"))
-        for folder in ("tamuna", "coda", "diloco"):
+            xml.etree.ElementTree.parse(self.path(f"rounds/{picture}.svg"))
+        for folder in ("rounds/tamuna", "rounds/coda", "rounds/diloco"):
             self.assertIn("| statement | what we saw | verdict |", self.read(f"{folder}/README.md"))
             self.assertEqual(json.loads(self.read(f"{folder}/results.json"))["modelled"], ["communication"])
         self.write("figures.json", "{}")
