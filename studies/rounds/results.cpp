@@ -1,4 +1,5 @@
 #include "studies/rounds/report.h"
+#include <cmath>
 
 #include <nlohmann/json.hpp>
 
@@ -19,6 +20,8 @@ RoundsJson rates_in(const std::vector<RateRun>& runs) {
                     {"seen_log_rate", one.seen}});
   return list;
 }
+
+double as_typed(float value) { return std::round(static_cast<double>(value) * 1e6) / 1e6; }  // 0.7
 
 RoundsJson pairs_in(const std::vector<std::pair<double, double>>& points) {
   RoundsJson list = RoundsJson::array();
@@ -79,9 +82,9 @@ std::string to_json(const std::vector<Learnt>& learnt) {
                     {"steps_a_round", exchanges.every},
                     {"fragments", exchanges.fragments},
                     {"delay", exchanges.delay},
-                    {"mixing", exchanges.mixing},
-                    {"outer_rate", exchanges.rate},
-                    {"outer_momentum", exchanges.momentum},
+                    {"mixing", as_typed(exchanges.mixing)},
+                    {"outer_rate", as_typed(exchanges.rate)},
+                    {"outer_momentum", as_typed(exchanges.momentum)},
                     {"bits", bits_of(exchanges.carried)},
                     {"sites_differ", one.lesson.apart},
                     {"steps", one.lesson.steps},
