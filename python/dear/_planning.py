@@ -178,7 +178,8 @@ class Plan:
             "sensitivities": [dataclasses.asdict(change) for change in self.sensitivities],
             "verdict": list(self.verdict),
             "compressed": [dataclasses.asdict(row) for row in self.compressed],
-            "rounds": None if self.rounds is None else dataclasses.asdict(self.rounds),
+            "rounds": self.rounds
+            and {**dataclasses.asdict(self.rounds), "rows": [dataclasses.asdict(row) for row in self.rounds.rows]},
         }
         left_out = {"_made"}
         left_out |= set() if self.compressed else {"compressed"}
