@@ -31,7 +31,7 @@ COMMANDS = [
     "plan --model resnet50 --cluster 10gbe --ranks 16 --optimizer kfac --json out.json",
     "models export resnet50 --out out.json",
     "models", "clusters",
-    "study paper --out .", "study themis --quick --out .", "study kfac --out .", "study lancet --quick --out .", "study fusionllm --quick --out .",
+    "study paper --out .", "study themis --quick --out .", "study kfac --out .", "study lancet --quick --out .", "study fusionllm --quick --out .", "study rounds --quick --out .",
     "study calibration",
     *(f"{TRAIN} --steps 12 --workers {ranks} --policy {policy}"
       for ranks in (1, 2, 3) for policy in ("serial", "wfbp", "dear", "dear-replicated", "dear-eager")),

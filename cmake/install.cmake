@@ -30,7 +30,7 @@ endforeach()
 
 if(DEAR_STUDIES)
   install(FILES ${PROJECT_SOURCE_DIR}/docs/study/published.json DESTINATION ${CMAKE_INSTALL_DATADIR}/dear)
-  foreach(study IN ITEMS themis kfac lancet fusionllm partel)
+  foreach(study IN ITEMS themis kfac lancet fusionllm diloco partel)
     install(FILES ${PROJECT_SOURCE_DIR}/docs/study/${study}/published.json DESTINATION ${CMAKE_INSTALL_DATADIR}/dear
             RENAME published_${study}.json)
   endforeach()

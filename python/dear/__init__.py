@@ -37,7 +37,7 @@ from ._moe import MoE
 from ._moe_linears import defer_weight_gradients, restore_weight_gradients
 from ._moe_transformers import share_out_experts
 from ._pipeline import Pipeline, pipeline
-from ._planning import CompressedRow, Gain, LeftOut, Plan, PlanRow, Sensitivity, plan
+from ._planning import CompressedRow, Gain, LeftOut, Plan, PlannedRound, PlannedRounds, PlanRow, Sensitivity, plan
 from ._rounds import DiLoCo, LocalSGD
 from ._simulation import Case, Simulation, Timeline, clusters, models, policies, simulate
 from ._stop import StopOnSignal
@@ -79,6 +79,8 @@ __all__ = [
     "Pipeline",
     "Plan",
     "PlanRow",
+    "PlannedRound",
+    "PlannedRounds",
     "ScheduleError",
     "ShardWeights",
     "Sensitivity",

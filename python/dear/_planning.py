@@ -106,6 +106,34 @@ class Gain:
 
 
 @dataclasses.dataclass(frozen=True)
+class PlannedRound:
+    """Rounds of so many steps, for as many samples."""
+
+    steps_a_round: int
+    iteration_seconds: float
+    """The mean of a round's steps, where ranks wait for the average."""
+    overlapped_seconds: float
+    """Likewise, where steps go on meanwhile."""
+    sent_bytes: float
+    """By a rank in a step."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedRounds:
+    """Rounds (dear.DiLoCo, dear.LocalSGD) in place of the row to use; what they change in the loss is not modelled."""
+
+    policy: str
+    compute_seconds: float
+    """A step without communication."""
+    as_fast_from_steps: int
+    """Steps of a round from which on rounds are as fast as the policy, where ranks wait for the average."""
+    hidden_from_steps: int
+    """Steps of a round from which on an exchange that travels under steps costs nothing."""
+    rows: tuple[PlannedRound, ...]
+    verdict: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Plan:
     """Which policy, buckets and collectives to use. A notebook shows a table and the verdict."""
 
@@ -132,6 +160,8 @@ class Plan:
     """Sentences: what to use, whether DeAR is the answer, and from which bandwidth on compressions pay."""
     compressed: tuple[CompressedRow, ...]
     """One for each compression asked for; it changes what is learnt, so that `choice` is without."""
+    rounds: PlannedRounds | None
+    """None where ranks compute for half of the time or more."""
     _made: _C.Plan = dataclasses.field(repr=False, compare=False)
 
     @property
@@ -148,8 +178,12 @@ class Plan:
             "sensitivities": [dataclasses.asdict(change) for change in self.sensitivities],
             "verdict": list(self.verdict),
             "compressed": [dataclasses.asdict(row) for row in self.compressed],
+            "rounds": self.rounds
+            and {**dataclasses.asdict(self.rounds), "rows": [dataclasses.asdict(row) for row in self.rounds.rows]},
         }
-        left_out = {"_made"} if self.compressed else {"_made", "compressed"}
+        left_out = {"_made"}
+        left_out |= set() if self.compressed else {"compressed"}
+        left_out |= set() if self.rounds else {"rounds"}
         fields = dataclasses.fields(self)
         return {
             field.name: lists.get(field.name, getattr(self, field.name))
@@ -250,4 +284,7 @@ def plan(
     fields["gain"] = None if fields["gain"] is None else Gain(**fields["gain"])
     fields["verdict"] = tuple(fields["verdict"])
     fields["compressed"] = tuple(CompressedRow(**row) for row in fields.get("compressed", []))
-    return Plan(**fields, _made=made)
+    rounds = fields.pop("rounds", None)
+    if rounds is not None:
+        rounds = PlannedRounds(**{**rounds, "rows": tuple(PlannedRound(**row) for row in rounds["rows"])})
+    return Plan(**fields, rounds=rounds, _made=made)

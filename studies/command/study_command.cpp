@@ -9,6 +9,7 @@
 #include "studies/paper/calibrate.h"
 #include "studies/paper/paper.h"
 #include "studies/report/duration.h"
+#include "studies/rounds/rounds.h"
 #include "studies/sparse/sparse.h"
 #include "studies/themis/themis.h"
 #include <chrono>
@@ -64,6 +65,7 @@ constexpr studies::Duration kSparseTakes{.once_seconds = 20, .task_seconds = 120
 constexpr studies::Duration kQuickSparseTakes{.once_seconds = 2, .task_seconds = 0.04};
 constexpr studies::Duration kHomomorphicTakes{.once_seconds = 60, .task_seconds = 10};
 constexpr studies::Duration kFusionLlmTakes{.once_seconds = 130, .task_seconds = 20};
+constexpr studies::Duration kRoundsTakes{.once_seconds = 15, .task_seconds = 25};
 constexpr studies::Duration kQuickHomomorphicTakes{.once_seconds = 2, .task_seconds = 0.02};
 
 std::string help(const std::string& what, const std::string& duration) {
@@ -96,6 +98,7 @@ class StudyFolder {
     for (const studies::StudyFile& file : files) {
       const std::filesystem::path path = std::filesystem::path(path_) / file.name;
       write_one(path, [&] {
+        std::filesystem::create_directories(path.parent_path());
         os::write_file_atomically(path.string(), path.filename() == "results.json"
                                                      ? with_origin(file.content, modelled)
                                                      : file.content);
@@ -267,6 +270,40 @@ void write_wireless(const WirelessArguments& arguments) {
       kAllModelled);
 }
 
+struct RoundsArguments {
+  StudyFolder folder{"docs/study"};
+  std::optional<std::string> published;
+  std::optional<int> seeds;
+  bool quick = false;
+
+  void add_to(CLI::App& command) {
+    const OptionAdder add(command);
+    folder.add_to(command, "tamuna, coda and diloco, each with README.md, pictures, results.json");
+    add("--published", published, "FILE",
+        "Figures of papers, with their sources; without it those that come with DeAR");
+    add("--seeds", seeds, "N",
+        fmt::format("How many texts the model of characters is trained on (default: {}, or 2 if quick)",
+                    studies::rounds::LearningOptions{}.seeds))
+        ->check(CLI::Range(1, 1000));
+    command.add_flag("--quick", quick, "Take seconds, on problems so small that their figures mean nothing");
+  }
+};
+
+void write_rounds(const RoundsArguments& arguments) {
+  const studies::rounds::PublishedRounds published = studies::rounds::read_published_rounds(
+      arguments.published ? *arguments.published
+                          : own_published("published_diloco.json", "diloco/published.json"));
+  studies::rounds::RoundsOptions options =
+      arguments.quick ? studies::rounds::quick_study() : studies::rounds::whole_study();
+  if (arguments.seeds) options.learning.seeds = *arguments.seeds;
+  arguments.folder.make();
+  arguments.folder.write(
+      studies::rounds::study_of_rounds(
+          published, options,
+          announced("rounds", arguments.quick ? kSeconds : kRoundsTakes.text(options.learning.seeds))),
+      {.communication = true});
+}
+
 struct KfacArguments {
   StudyFolder folder{"docs/study/kfac"};
   std::optional<std::string> published, convergence;
@@ -375,6 +412,13 @@ void add_study(CLI::App& app) {
   wireless->add_flag("--quick", wireless_arguments->quick,
                      "Train so little that what is learned means nothing");
   wireless->callback([wireless_arguments] { write_wireless(*wireless_arguments); });
+  auto rounds_arguments = std::make_shared<RoundsArguments>();
+  CLI::App* const rounds = command->add_subcommand(
+      "rounds", help("Find minima, maximise AUC and train a model of characters by rounds: what is sent, and "
+                     "what is learnt",
+                     kRoundsTakes.text(studies::rounds::LearningOptions{}.seeds)));
+  rounds_arguments->add_to(*rounds);
+  rounds->callback([rounds_arguments] { write_rounds(*rounds_arguments); });
   CLI::App* const calibration = command->add_subcommand(
       "calibration",
       "Fit the model of a network to half of the published throughputs, and predict the other half");

@@ -621,6 +621,33 @@ class Plan(Command):
         self.write("figures.json", "{}")
         self.refuse("study", "fusionllm", "--published", "figures.json", naming="figures.json", command="dear study fusionllm")
 
+    def test_writes_the_study_of_rounds(self):
+        done = self.dear("study", "rounds", "--quick", "--out", "rounds")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertEqual(done.stderr.splitlines()[0], "dear study rounds: takes seconds")
+        self.assertEqual(len(done.stdout.split()), 13)
+        for picture in ("tamuna/reals", "tamuna/gains", "tamuna/owners", "coda/auc", "coda/drift", "diloco/losses", "diloco/steps"):
+            xml.etree.ElementTree.parse(self.path(f"rounds/{picture}.svg"))
+        for folder in ("rounds/tamuna", "rounds/coda", "rounds/diloco"):
+            self.assertIn("| statement | what we saw | verdict |", self.read(f"{folder}/README.md"))
+            self.assertEqual(json.loads(self.read(f"{folder}/results.json"))["modelled"], ["communication"])
+        self.write("figures.json", "{}")
+        self.refuse("study", "rounds", "--published", "figures.json", naming="figures.json", command="dear study rounds")
+        self.refuse("study", "rounds", "--seeds", "0", naming="--seeds", command="dear study rounds")
+
+    def test_plans_rounds_where_links_are_slow(self):
+        base = ("plan", "--model", "resnet50", "--network", "bandwidth=100mbit,latency=10ms", "--ranks", "4", "--policy", "dear")
+        out = self.succeed(*base, "--json", "plan.json")
+        [answer] = json.loads(self.read("plan.json"))
+        rounds = answer["rounds"]
+        self.assertIn(rounds["verdict"], out)
+        self.assertIn(f"hidden from {rounds['hidden_from_steps']} steps a round on", out)
+        for row in rounds["rows"]:
+            hidden = row["steps_a_round"] >= rounds["hidden_from_steps"]
+            self.assertEqual(row["overlapped_seconds"] == rounds["compute_seconds"], hidden)
+            self.assertRegex(out, rf"(?m)^ +{row['steps_a_round']} ")
+        self.assertNotIn("Rounds send less", self.succeed("plan", "--model", "resnet50", "--cluster", "10gbe-64", "--policy", "dear"))
+
     def test_simulates_kfac(self):
         text = self.succeed("simulate", "--model", "resnet50", "--cluster", "100gbib", "--ranks", "16", "--policy", "d-kfac,spd-kfac", "--json", "kfac.json")
         self.assertIn("dealt inverses", text)

@@ -33,6 +33,7 @@ MARKS = {
     "dear study sparse": "not run: seconds, in the tests of the study",
     "dear study homomorphic": "not run: seconds, in the tests of the study",
     "dear study fusionllm": "not run: seconds, in the tests of the study",
+    "dear study rounds": "not run: seconds, in the tests of the study",
     "dear study calibration": "not run: seconds, in the tests of the study",
     "dear man": "not run: needs man",
 }

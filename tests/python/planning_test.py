@@ -274,6 +274,19 @@ class Compression(unittest.TestCase):
         self.assertLess(row.iteration_seconds, row.dense_iteration_seconds)
         self.assertEqual(dear.plan("resnet50", "10gbe-64", policy="dear").compressed, ())
 
+    def test_of_rounds_equals_the_command(self):
+        arguments = ("--model", "resnet50", "--cluster", "geo-1gbit-32", "--policy", "dear")
+        [answer] = command("plan", *arguments)
+        plan = dear.plan("resnet50", "geo-1gbit-32", policy="dear")
+        self.assertEqual(plan.to_dict(), answer)
+        assert plan.rounds is not None
+        self.assertEqual(plan.rounds.policy, "dear")
+        for row in plan.rounds.rows:
+            hidden = row.steps_a_round >= plan.rounds.hidden_from_steps
+            self.assertEqual(row.overlapped_seconds == plan.rounds.compute_seconds, hidden)
+            self.assertIsInstance(row, dear.PlannedRound)
+        self.assertIsNone(dear.plan("resnet50", "10gbe-64", policy="dear").rounds)
+
     def test_refuses_what_cannot_be(self):
         for wrong in ({"compress": "zip"}, {"compress": "fp16", "codec": "fast"}, {"union_density": 2.0}):
             with self.subTest(wrong), self.assertRaises(dear.ConfigError):

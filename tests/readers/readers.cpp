@@ -7,6 +7,7 @@
 #include "studies/kfac/published.h"
 #include "studies/lancet/published.h"
 #include "studies/paper/published.h"
+#include "studies/rounds/published.h"
 #include "studies/themis/published.h"
 #include <cstddef>
 #include <fstream>
@@ -282,6 +283,9 @@ std::vector<Reader> readers(const std::string& folder) {
       {.name = "figures of FusionLLM",
        .good = os::read_file(study + "fusionllm/published.json"),
        .use = [](const std::string& text) { studies::fusionllm::parse_published_fusionllm(text, kSource); }},
+      {.name = "figures of training by rounds",
+       .good = os::read_file(study + "diloco/published.json"),
+       .use = [](const std::string& text) { studies::rounds::parse_published_rounds(text, kSource); }},
       {.name = "images of digits",
        .json = false,
        .good = os::read_file(study + "fusionllm/digits.txt"),

@@ -183,8 +183,9 @@ std::vector<std::function<Request()>> Exchange::requests() {
   return all;
 }
 
-void Exchange::start() {
+void Exchange::start(std::int64_t step) {
   wait();
+  step_ = step;
   gather_error_ = nullptr;
   chain_ = {.requests = requests()};
   issue();
@@ -233,8 +234,15 @@ void Exchange::wait() {
   const Timing timing = pending->wait();
   if (gather_error_) std::rethrow_exception(gather_error_);
   if (gathering_) std::exchange(gathering_, std::nullopt)->wait();
-  waited_seconds_ += now_seconds() - begin;
-  communication_seconds_ += seconds_of(timing.end) - seconds_of(timing.begin);
+  const Run run{.fragment = fragment_,
+                .step = step_,
+                .begin_seconds = seconds_of(timing.begin),
+                .end_seconds = seconds_of(timing.end),
+                .asked_seconds = begin,
+                .done_seconds = now_seconds()};
+  waited_seconds_ += run.done_seconds - run.asked_seconds;
+  communication_seconds_ += run.end_seconds - run.begin_seconds;
+  if (records_) runs_.push_back(run);
 }
 
 std::int64_t Exchange::memory_bytes() const {

@@ -52,8 +52,9 @@ class Exchange {
   void begin(std::size_t fragment, double weight);
   [[nodiscard]] const std::vector<std::size_t>& mine(std::size_t fragment) const;
   [[nodiscard]] torch::Tensor outgoing(std::size_t tensor) const;
-  // Starts the exchange of the fragment that was filled, and returns.
-  void start();
+  // Starts the exchange of the fragment that was filled, after this replica's step of that number, and
+  // returns.
+  void start(std::int64_t step);
   // Returns when it has ended on this rank; at once after that.
   void wait();
   // After wait(), until the next begin(): the mean over all replicas of values times weights; the mean
@@ -76,6 +77,17 @@ class Exchange {
   // In which collectives between replicas ran, all replicas having come to them; in which wait() waited.
   [[nodiscard]] double communication_seconds() const { return communication_seconds_; }
   [[nodiscard]] double waited_seconds() const { return waited_seconds_; }
+
+  // An exchange that ended, on one clock for all ranks.
+  struct Run {
+    std::size_t fragment = 0;
+    std::int64_t step = 0;                       // that of start()
+    double begin_seconds = 0, end_seconds = 0;   // all replicas having come to it
+    double asked_seconds = 0, done_seconds = 0;  // in which wait() waited
+  };
+  // Keeps all of them from now on.
+  void record() { records_ = true; }
+  [[nodiscard]] const std::vector<Run>& runs() const { return runs_; }
 
  private:
   // Where the tensors of one part of a fragment lie, in elements: encoded ones first, the weight last.
@@ -116,6 +128,9 @@ class Exchange {
   std::exception_ptr gather_error_;
   std::atomic<double> sent_bytes_{0};
   double communication_seconds_ = 0, waited_seconds_ = 0;
+  std::int64_t step_ = 0;
+  bool records_ = false;
+  std::vector<Run> runs_;
 };
 
 }  // namespace dear::systems::rounds

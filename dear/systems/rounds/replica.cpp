@@ -153,6 +153,7 @@ void Rounds::Replica::make_outers(const MakeOuter& outer) {
 void Rounds::Replica::follow(DataParallel& dp) {
   train::PartOfTraining(dp).require_writable_parameters("training by rounds");
   training_ = &dp;
+  if (train::PartOfTraining(dp).records_trace()) exchange_->record();
 }
 
 // ---- the rounds
@@ -203,7 +204,7 @@ void Rounds::Replica::start(std::size_t fragment) {
     for (const std::size_t tensor : exchange_->mine(fragment))
       exchange_->outgoing(tensor).copy_(trained_[tensor].global - trained_[tensor].own.to(type_));
   under_way_ = UnderWay{fragment, position_ + options_.delay};
-  exchange_->start();
+  exchange_->start(steps_);
 }
 
 Rounds::Replica::Applied Rounds::Replica::apply() {

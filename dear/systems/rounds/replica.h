@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "dear/base/trace/trace.h"
 #include "dear/systems/rounds/exchange.h"
 #include "dear/systems/rounds/rounds.h"
 
@@ -30,6 +31,7 @@ class Rounds::Replica {
   [[nodiscard]] std::map<std::string, torch::Tensor> state();
   void load_state(const std::map<std::string, torch::Tensor>& state);
   [[nodiscard]] RoundsReport report() const;
+  [[nodiscard]] std::vector<Span> spans() const;  // of exchanges, where the training records a trace
   [[nodiscard]] const systems::rounds::Exchange& exchange() const { return *exchange_; }
 
  private:

@@ -173,4 +173,26 @@ void Rounds::Replica::load_memory(const State& state) {
   }
 }
 
+// An exchange belongs to the step whose end began it.
+std::vector<Span> Rounds::Replica::spans() const {
+  std::vector<Span> spans;
+  for (const Exchange::Run& run : exchange_->runs()) {
+    const auto add = [&](const char* lane, const std::string& name, Activity activity, double begin,
+                         double end) {
+      spans.push_back({.rank = all_.rank(),
+                       .lane = lane,
+                       .name = name,
+                       .activity = activity,
+                       .iteration = run.step - 1,
+                       .begin_seconds = begin,
+                       .end_seconds = end});
+    };
+    add("network between replicas", fmt::format("exchange fragment {}", run.fragment),
+        Activity::communication, run.begin_seconds, run.end_seconds);
+    add("compute", fmt::format("wait for fragment {}", run.fragment), Activity::wait, run.asked_seconds,
+        run.done_seconds);
+  }
+  return spans;
+}
+
 }  // namespace dear

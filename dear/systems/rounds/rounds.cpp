@@ -25,6 +25,11 @@ void Rounds::follow(DataParallel& dp) {
     const systems::rounds::Exchange& exchange = replica->exchange();
     return {exchange.waited_seconds(), exchange.communication_seconds(), exchange.sent_bytes()};
   });
+  if (train::PartOfTraining(dp).records_trace())
+    train::PartOfTraining(dp).add_spans(replica_.get(), [weak]() -> std::vector<Span> {
+      const std::shared_ptr<Replica> replica = weak.lock();
+      return replica ? replica->spans() : std::vector<Span>();
+    });
   dp.watch().on_step([weak](const StepMetrics& metrics) {
     const std::shared_ptr<Replica> replica = weak.lock();
     for (std::int64_t step = metrics.given_up; replica && step < metrics.steps; ++step) replica->stepped();

@@ -277,6 +277,37 @@ TEST(Rounds, TravelUnderTheStepsOfTheDelay) {
   }());
 }
 
+// Turns of the first fragment are after steps 2 and 6, of the second after 4 and 8; at the end each has one
+// more.
+TEST(Rounds, ShowTheirExchangesInATrace) {
+  run_all(2, [](int number, const Group& group) {
+    Net net;
+    Rounds rounds(*net, group, {.every = 4, .fragments = 2, .delay = 1}, outer());
+    torch::optim::SGD sgd(net->parameters(), 0.05);
+    DataParallel training(*net, sgd, rounds.inside(), {.buckets = given(Fusion()), .record_trace = true});
+    rounds.follow(training);
+    for (std::int64_t step = 1; step <= 8; ++step) {
+      backward(net, step, number);
+      training.step();
+    }
+    rounds.end();
+    std::map<std::string, std::vector<std::int64_t>> iterations;
+    for (const Span& span : training.trace().spans) {
+      if (!span.name.starts_with("exchange fragment") && !span.name.starts_with("wait for fragment"))
+        continue;
+      iterations[span.name].push_back(span.iteration);
+      EXPECT_EQ(span.rank, number);
+      EXPECT_LE(span.begin_seconds, span.end_seconds);
+      EXPECT_EQ(span.lane, span.activity == Activity::wait ? "compute" : "network between replicas");
+    }
+    const std::map<std::string, std::vector<std::int64_t>> expected{{"exchange fragment 0", {1, 5, 7}},
+                                                                    {"exchange fragment 1", {3, 7, 7}},
+                                                                    {"wait for fragment 0", {1, 5, 7}},
+                                                                    {"wait for fragment 1", {3, 7, 7}}};
+    EXPECT_EQ(iterations, expected);
+  });
+}
+
 TEST(Rounds, EndWithReplicasOfUnequalSteps) {
   run_all(kReplicas, [](int number, const Group& group) {
     Rank rank(number, group, {.every = 4, .fragments = 2, .delay = 1}, nullptr);

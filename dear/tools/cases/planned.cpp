@@ -60,6 +60,21 @@ nlohmann::ordered_json row_of(const plan::CompressedRow& one) {
   return json;
 }
 
+nlohmann::ordered_json json_of(const PlannedRounds& rounds) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const PlannedRounds::Row& row : rounds.rows)
+    rows.push_back({{"steps_a_round", row.steps},
+                    {"iteration_seconds", row.waits.seconds},
+                    {"overlapped_seconds", row.overlaps.seconds},
+                    {"sent_bytes", row.waits.sent_bytes}});
+  return {{"policy", rounds.policy},
+          {"compute_seconds", rounds.job.step_seconds},
+          {"as_fast_from_steps", rounds.as_fast_from},
+          {"hidden_from_steps", rounds.hidden_from},
+          {"rows", std::move(rows)},
+          {"verdict", rounds.sentence}};
+}
+
 // "dear, to use", "fsdp, too large", "horovod, simulated".
 std::string label_of(const plan::Row& row, bool to_use) {
   return fmt::format("{}{}", row.policy->name,
@@ -101,6 +116,7 @@ nlohmann::ordered_json json_of(const PlannedScenario& planned) {
     for (const plan::CompressedRow& one : answer.compressed) compressed.push_back(row_of(one));
     json["compressed"] = std::move(compressed);
   }
+  if (planned.rounds) json["rounds"] = json_of(*planned.rounds);
   return json;
 }
 
@@ -124,9 +140,13 @@ PlannedScenario plan(const Scenario& scenario, plan::Options options,
     options.compressions.push_back(model);
     codecs.push_back(codec);
   }
-  return {.scenario = &scenario,
-          .answer = plan::plan(scenario.workload, scenario.cluster, options),
-          .codecs = std::move(codecs)};
+  PlannedScenario planned{.scenario = &scenario,
+                          .answer = plan::plan(scenario.workload, scenario.cluster, options),
+                          .codecs = std::move(codecs)};
+  planned.rounds =
+      rounds_instead_of(planned.answer.rows[planned.answer.best], scenario,
+                        cost::times_on(scenario.cluster, options.times), options.evaluate.micro_batches);
+  return planned;
 }
 
 std::string to_json(const std::vector<PlannedScenario>& planned) {

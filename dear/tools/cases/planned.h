@@ -1,11 +1,13 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "dear/predict/plan/plan.h"
 #include "dear/schedule/policies/schedule_file.h"
 #include "dear/tools/cases/compression_choice.h"
+#include "dear/tools/cases/rounds_cases.h"
 #include "dear/tools/cases/scenario.h"
 
 namespace dear::cases {
@@ -23,6 +25,7 @@ struct PlannedScenario {
   const Scenario* scenario = nullptr;
   plan::Answer answer;
   std::vector<std::string> codecs{};  // of the compressions: see Compressions::Modelled
+  std::optional<PlannedRounds> rounds{};
 };
 
 // ConfigError for a name that there is not.

@@ -12,13 +12,18 @@ using methods::rounds::Averaging;
 using methods::rounds::RoundTimes;
 
 constexpr double kComputes = 0.95;  // of the time, where communication no longer matters
+constexpr double kWaits = 0.5;      // of the time, from where on a plan tells of rounds
+constexpr std::int64_t kPlannedSteps[] = {1, 16, 64, 256};
 
+methods::rounds::RoundJob job_of(const sim::Evaluation& evaluation, const Workload& workload,
+                                 const cost::CollectiveTimes& times, int micro_batches) {
+  return {
+      .step_seconds = micro_batches * (evaluation.f_seconds + evaluation.b_seconds) + workload.update_seconds,
+      .bytes = workload.bytes(),
+      .times = times};
+}
 methods::rounds::RoundJob job_of(const Case& one) {
-  const sim::Evaluation& evaluation = one.evaluation;
-  return {.step_seconds = one.options.micro_batches * (evaluation.f_seconds + evaluation.b_seconds) +
-                          one.scenario->workload.update_seconds,
-          .bytes = one.scenario->workload.bytes(),
-          .times = one.times};
+  return job_of(one.evaluation, one.scenario->workload, one.times, one.options.micro_batches);
 }
 
 // "from 16 steps a round on"
@@ -79,6 +84,29 @@ std::vector<RoundsCase> rounds_beside(const std::vector<Case>& cases,
       one.overlaps = methods::rounds::times_of_rounds(one.job, number, Averaging::overlaps);
     }
   }
+  return rounds;
+}
+
+std::optional<PlannedRounds> rounds_instead_of(const plan::Row& row, const Scenario& scenario,
+                                               const cost::CollectiveTimes& times, int micro_batches) {
+  PlannedRounds rounds{.policy = std::string(row.policy->name),
+                       .policy_seconds = row.seconds(),
+                       .job = job_of(row.evaluation, scenario.workload, times, micro_batches)};
+  const methods::rounds::RoundJob& job = rounds.job;
+  if (times.ranks < 2 || job.step_seconds >= (1 - kWaits) * rounds.policy_seconds) return std::nullopt;
+  for (const std::int64_t steps : kPlannedSteps)
+    rounds.rows.push_back({.steps = steps,
+                           .waits = methods::rounds::times_of_rounds(job, steps, Averaging::waits),
+                           .overlaps = methods::rounds::times_of_rounds(job, steps, Averaging::overlaps)});
+  rounds.as_fast_from = methods::rounds::steps_for(job, rounds.policy_seconds, Averaging::waits);
+  rounds.hidden_from = methods::rounds::steps_for(job, job.step_seconds, Averaging::overlaps);
+  rounds.sentence = fmt::format(
+      "Rounds send less: they are as fast as {} {}, ranks compute for {:.0f} % of the time {}, and an "
+      "exchange that "
+      "travels under steps is hidden {}.",
+      rounds.policy, from_steps(rounds.as_fast_from), 100 * kComputes,
+      from_steps(methods::rounds::steps_for(job, job.step_seconds / kComputes, Averaging::waits)),
+      from_steps(rounds.hidden_from));
   return rounds;
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "dear/base/vocabulary/error.h"
+#include "dear/tools/cases/planned.h"
 #include "dear/tools/cases/testing/two_scenarios.h"
 
 namespace dear::cases::rounds_cases_test {
@@ -46,6 +47,29 @@ TEST(RoundsCases, SayWhenRoundsPay) {
                   "95 % of the time from 13 steps a round on; where steps go on meanwhile, with any number "
                   "of steps a round.",
                   HasSubstr("two on free: rounds gain at most 0 %")));
+}
+
+// Steps take 6 s, an average of 16 bytes takes 40 s on a link of 2.5 s a byte.
+TEST(RoundsCases, APlanTellsOfThemWhereRanksWaitForMostOfTheTime) {
+  std::vector<Scenario> scenarios = two_scenarios();
+  scenarios[0].cluster = flat_cluster({.name = "slow", .link = {.beta_seconds_per_byte = 2.5}}, 2);
+  const PlannedScenario slow = plan(scenarios[0], find_options({.policies = {"wfbp"}, .algorithm = "ring"}));
+  ASSERT_TRUE(slow.rounds);
+  EXPECT_EQ(slow.rounds->policy, "wfbp");
+  EXPECT_DOUBLE_EQ(slow.rounds->job.step_seconds, 6);
+  EXPECT_EQ(slow.rounds->hidden_from, 7) << "40 s / 6 s";
+  ASSERT_EQ(slow.rounds->rows.size(), 4U);
+  EXPECT_DOUBLE_EQ(slow.rounds->rows[1].waits.seconds, 6 + 40.0 / 16);
+  EXPECT_DOUBLE_EQ(slow.rounds->rows[1].overlaps.seconds, 6);
+  EXPECT_DOUBLE_EQ(slow.rounds->rows[1].waits.sent_bytes, 1);
+  EXPECT_THAT(slow.rounds->sentence, HasSubstr("hidden from 7 steps a round on"));
+  const auto json = nlohmann::json::parse(to_json({slow}));
+  EXPECT_EQ(json[0]["rounds"]["hidden_from_steps"], 7);
+  EXPECT_EQ(json[0]["rounds"]["rows"][1]["iteration_seconds"], 8.5);
+
+  const PlannedScenario fast = plan(scenarios[1], find_options({.policies = {"wfbp"}}));
+  EXPECT_FALSE(fast.rounds);
+  EXPECT_THAT(to_json({fast}), ::testing::Not(HasSubstr("\"rounds\"")));
 }
 
 TEST(RoundsCases, AreWrittenBehindTheOthers) {

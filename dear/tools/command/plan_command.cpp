@@ -96,6 +96,20 @@ void print(const plan::Answer& answer) {
     }
 }
 
+void print(const cases::PlannedRounds& rounds) {
+  Table table({"steps a round", "mean step", "speed-up", "overlapped", "speed-up", "sent a step"},
+              {.left_columns = 0});
+  for (const cases::PlannedRounds::Row& row : rounds.rows)
+    table.add({std::to_string(row.steps), format_seconds(row.waits.seconds),
+               fmt::format("{:.2f}", rounds.policy_seconds / row.waits.seconds),
+               format_seconds(row.overlaps.seconds),
+               fmt::format("{:.2f}", rounds.policy_seconds / row.overlaps.seconds),
+               format_bytes(static_cast<std::int64_t>(row.waits.sent_bytes))});
+  fmt::print(
+      "\n{}\n{}\nSamples are as many as without rounds; what rounds change in the loss is not modelled.\n",
+      table.to_string(), rounds.sentence);
+}
+
 // Says on stderr which search is under way, where somebody looks: on a terminal on one line, which goes away
 // at the end; else, where it was asked for, on lines.
 class SearchProgress {
@@ -247,6 +261,7 @@ void run_plan(const CLI::App& command, PlanArguments& arguments) {
     for (const std::string& codec : one.codecs) fmt::print("{}\n", codec);
     fmt::print("\n");
     print(one.answer);
+    if (one.rounds) print(*one.rounds);
     if (!arguments.schedule.empty()) write_schedule(one, arguments.schedule);
   }
   write_checked([&] {

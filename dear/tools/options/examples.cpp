@@ -46,6 +46,7 @@ constexpr std::array kExamples{
     Example{"dear study fusionllm", "dear study fusionllm --quick --out fusionllm"},
     Example{"dear study partel", "dear study partel --quick --out partel"},
     Example{"dear study wireless", "dear study wireless --quick --out wireless"},
+    Example{"dear study rounds", "dear study rounds --quick --out rounds"},
     Example{"dear study calibration", "dear study calibration"},
     Example{"dear models", "dear models"},
     Example{"dear models export", "dear models export resnet50 --device a100 --out resnet50.json"},
