@@ -15,8 +15,12 @@ struct LaunchEnvironment {
   std::string launcher;    // "dear launch", "torchrun", "Open MPI", "MPICH", "Slurm", or "none"
   std::string rendezvous;  // the same for all ranks of this job on this host, and for no other job
   // A text that is the same for all ranks of this job on all hosts, and for no other job, where the launcher
-  // gives such a text: TORCHELASTIC_RUN_ID, the job and step of Slurm. Else "".
+  // gives such a text: TORCHELASTIC_RUN_ID (but "none", which torchrun gives to all), the job and step of Slurm;
+  // then the number of the restart and DEAR_RENDEZVOUS, where there are any. Else "".
   std::string job{};
+  // What the file DEAR_SECRET_FILE holds, which only this user may read or write: 16 to 4096 bytes that the
+  // ranks of this job have, and nobody else. `dear launch` makes one. "" where none is named.
+  std::string secret{};
   // The address at which messaging libraries (Gloo) meet, "" and 0 where nobody said one: MASTER_ADDR, and
   // MASTER_PORT or, where torchrun's agent listens at that itself (TORCHELASTIC_USE_AGENT_STORE), the next
   // port. Under Slurm, where neither is set, the first host of the step (SLURM_STEP_NODELIST) and a port made
