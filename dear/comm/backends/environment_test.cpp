@@ -1,6 +1,10 @@
 #include "dear/comm/backends/environment.h"
 
+#include <cstdio>
+#include <fstream>
 #include <map>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -122,6 +126,31 @@ TEST(Environment, KnowsTheJobOnAllHostsWhereTheLauncherSaysIt) {
   EXPECT_EQ(read(kSlurm).job, "77.0");
   EXPECT_EQ(read(kOpenMpi).job, "");
   EXPECT_EQ(read(kMpich).job, "");
+}
+
+TEST(Environment, ARestartAndARendezvousAreJobsOfTheirOwn) {
+  EXPECT_EQ(read(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "none"}})).job, "");
+  EXPECT_EQ(read(with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "0"}})).job, "run1");
+  EXPECT_EQ(read(with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "2"}})).job, "run1 restart 2");
+  EXPECT_EQ(read(with(kOpenMpi, {{"DEAR_RENDEZVOUS", "x"}})).job, " given x");
+}
+
+TEST(Environment, ReadsASecretThatIsThisUsersAlone) {
+  EXPECT_EQ(read(kTorchrun).secret, "");
+  const std::string path = ::testing::TempDir() + "dear_secret_" + std::to_string(::getpid());
+  const auto in_file = [&](const std::string& text, int mode) {
+    std::ofstream(path) << text;
+    EXPECT_EQ(::chmod(path.c_str(), static_cast<mode_t>(mode)), 0);
+    return with(kTorchrun, {{"DEAR_SECRET_FILE", path}});
+  };
+  EXPECT_EQ(read(in_file("a secret of 24 bytes ...", 0600)).secret, "a secret of 24 bytes ...");
+  for (const int mode : {0640, 0604, 0660})
+    EXPECT_THAT(complaint(in_file("a secret of 24 bytes ...", mode)), HasSubstr("chmod 600"));
+  EXPECT_THAT(complaint(in_file("short", 0600)), HasSubstr("16 to 4096"));
+  EXPECT_THAT(complaint(in_file(std::string(5000, 'x'), 0600)), HasSubstr("too many"));
+  std::remove(path.c_str());
+  EXPECT_THAT(complaint(with(kTorchrun, {{"DEAR_SECRET_FILE", path}})), HasSubstr("cannot open"));
+  EXPECT_THAT(complaint(with(kTorchrun, {{"DEAR_SECRET_FILE", "/tmp"}})), HasSubstr("DEAR_SECRET_FILE"));
 }
 
 TEST(Environment, KnowsItsOwnLauncherByTheRunId) {

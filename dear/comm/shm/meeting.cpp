@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 #include <poll.h>
 #include <time.h>
 #include <unistd.h>
@@ -10,6 +11,8 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/os/held_name.h"
+#include "dear/base/vocabulary/digest.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/units.h"
 #include "dear/comm/shm/control.h"
@@ -19,11 +22,14 @@ namespace dear::backends {
 namespace {
 
 constexpr auto kRetry = std::chrono::milliseconds(10);
+// How long rank 0 waits for one before it at its rendezvous.
+constexpr auto kHeldPlace = std::chrono::seconds(1);
 
 // The channel of rank 0, which gives segments to the others.
 class HostChannel final : public SegmentChannel {
  public:
-  explicit HostChannel(std::vector<Socket> guests) : guests_(std::move(guests)) {}
+  HostChannel(std::vector<Socket> guests, std::shared_ptr<const void> held)
+      : guests_(std::move(guests)), held_(std::move(held)) {}
 
   // A guest that is gone is found by the barrier that follows.
   void give(const std::shared_ptr<Segment>& segment) override {
@@ -39,7 +45,20 @@ class HostChannel final : public SegmentChannel {
 
  private:
   std::vector<Socket> guests_;
+  std::shared_ptr<const void> held_;
 };
+
+// Without it two jobs that are given one rendezvous may exchange their ranks.
+std::shared_ptr<const void> hold(const ShmOptions& options) {
+  const Deadline soon(std::min(options.deadline.at(), Deadline::after(kHeldPlace).at()));
+  auto held = os::hold_name(
+      fmt::format("dear-met-{}-{:016x}", geteuid(), Digest().add(options.rendezvous).value()), soon);
+  if (held) return held;
+  throw MismatchError(
+      "rank 0 of another job, which still runs, has met its ranks at the rendezvous of this one, maybe one "
+      "of "
+      "this job among them: end both, and give each job a MASTER_PORT or DEAR_RENDEZVOUS of its own");
+}
 
 class GuestChannel final : public SegmentChannel {
  public:
@@ -114,8 +133,8 @@ void pause_until(Deadline deadline) {
 
 class Host {
  public:
-  Host(const ShmOptions& options, os::FileDescriptor listener)
-      : options_(options), clock_(options.deadline), listener_(std::move(listener)) {
+  Host(const ShmOptions& options, os::FileDescriptor listener, std::shared_ptr<const void> held)
+      : options_(options), clock_(options.deadline), listener_(std::move(listener)), held_(std::move(held)) {
     roster_.kind = Message::Kind::roster;
     roster_.set_came(0);
   }
@@ -248,7 +267,8 @@ class Host {
       }
     }
     board->close_file();
-    return {std::move(board), Peers(std::move(processes)), std::make_unique<HostChannel>(std::move(sockets))};
+    return {std::move(board), Peers(std::move(processes)),
+            std::make_unique<HostChannel>(std::move(sockets), held_)};
   }
 
   // The kernel limits the files that are under way between processes; a guest that is gone is found by the
@@ -266,6 +286,7 @@ class Host {
   const ShmOptions& options_;
   Clock clock_;
   os::FileDescriptor listener_;
+  std::shared_ptr<const void> held_;
   Message roster_;
   int came_ = 1;
   std::vector<Guest> guests_;
@@ -361,7 +382,7 @@ Meeting meet(const ShmOptions& options) {
   for (;;) {
     if (options.rank == 0) {
       if (os::FileDescriptor listener = listen_at(options.rendezvous); listener.is_open()) {
-        return Host(options, std::move(listener)).gather();
+        return Host(options, std::move(listener), hold(options)).gather();
       }
       // Another process is rank 0 already: a visit makes that known to all.
     }

@@ -2,22 +2,19 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "dear/base/os/file_descriptor.h"
+#include "dear/base/os/held_name.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/gloo/meeting/door.h"
 #include "dear/comm/gloo/meeting/host.h"
@@ -235,8 +232,6 @@ std::vector<std::string> meet(const MeetingOptions& options, const std::vector<s
 }
 
 std::shared_ptr<const void> hold_place(const MeetingOptions& options) {
-  static std::mutex mutex;
-  static std::map<std::string, std::weak_ptr<const void>> held;
   const Addresses addresses = addresses_of_master(options, SOCK_STREAM);
   char host[NI_MAXHOST] = {};
   ::getnameinfo(addresses->ai_addr, addresses->ai_addrlen, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
@@ -244,33 +239,14 @@ std::shared_ptr<const void> hold_place(const MeetingOptions& options) {
   const std::string key = derived_key(job_key(options.secret, options.job), "place",
                                       fmt::format("{} {} {}", ::geteuid(), host, options.master_port));
   for (const char byte : key.substr(0, 16)) name += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  const std::lock_guard lock(mutex);
-  if (auto mine = held[name].lock()) return mine;
-  struct Place {
-    os::FileDescriptor socket;
-    os::NotInChildren kept_out;
-  };
-  const auto place = std::make_shared<Place>();
-  place->socket = os::FileDescriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  place->kept_out = os::NotInChildren(place->socket.get());
-  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
-  const std::size_t length = std::min(name.size(), sizeof address.sun_path - 1);
-  std::copy_n(name.begin(), length, address.sun_path + 1);  // a name that is not in the file system
-  const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
   // A job that ends lets go within moments.
-  const Deadline soon(std::min(options.deadline.at(), Deadline::after(kHeldPlace).at()));
-  while (::bind(place->socket.get(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0) {
-    if (errno != EADDRINUSE) return place;
-    if (soon.expired()) {
-      throw MismatchError(fmt::format(
-          "rank 0 of another job, which still runs, has met its ranks at {} port {}, maybe one of "
-          "this job among them: end both, and give each job a MASTER_PORT of its own",
-          options.master_address, options.master_port));
-    }
-    pause_until(soon);
-  }
-  held[name] = place;
-  return place;
+  auto held =
+      os::hold_name(name, Deadline(std::min(options.deadline.at(), Deadline::after(kHeldPlace).at())));
+  if (held) return held;
+  throw MismatchError(fmt::format(
+      "rank 0 of another job, which still runs, has met its ranks at {} port {}, maybe one of this "
+      "job among them: end both, and give each job a MASTER_PORT of its own",
+      options.master_address, options.master_port));
 }
 
 }  // namespace dear::channels
