@@ -93,8 +93,12 @@ class Guest {
       if (error == 0 && (entry.revents & POLLOUT) == 0) error = ETIMEDOUT;
     }
     if (error == 0) return socket;
-    last_ = std::strerror(error);
+    note(std::strerror(error));
     return {};
+  }
+
+  void note(const char* reason) {
+    if (!is_refused_) last_ = reason;
   }
 
   bool is_welcome(MeetingConnection& host) {
@@ -111,9 +115,11 @@ class Guest {
               continue;
             case Visit::State::refused:
               last_ = "rank 0 there is of another job, restart or rendezvous, or has another secret";
+              is_refused_ = true;
               return false;
             case Visit::State::foreign:
               last_ = "what answers there cannot prove to be rank 0 of this job";
+              is_refused_ = true;
               return false;
           }
           return false;
@@ -123,10 +129,10 @@ class Guest {
                           "another MASTER_PORT",
                           options_.rank, options_.master_address, options_.master_port));
         case MeetingConnection::Received::closed:
-          last_ = "what answers there ends the connection";
+          note("what answers there ends the connection");
           return false;
         case MeetingConnection::Received::nothing_yet:
-          last_ = "what answers there says nothing";
+          note("what answers there says nothing");
           if (options_.deadline.expired()) return false;
           host.wait_ready(options_.deadline);
       }
@@ -167,6 +173,7 @@ class Guest {
   const SteadyTime began_ = SteadyClock::now();
   const Addresses addresses_;
   const std::string key_ = meeting_key(options_);
+  bool is_refused_ = false;
   std::string last_ = "nothing answers";  // why it has not found rank 0 yet
 };
 

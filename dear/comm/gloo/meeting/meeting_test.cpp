@@ -219,7 +219,9 @@ void disturb(const ReservedPort& port) {
                           Kind::timeout, Kind::mismatch, Kind::lost}) {
     say_and_be_turned_away(port, kind, [](const Handshake&) { return joined({"", "messages of rank 1"}); });
   }
-  const std::string wrong_key = meeting_key({.job = "this", .secret = "another secret"});
+  MeetingOptions other = of_job(port, 1, 2);
+  other.secret = "another secret";
+  const std::string wrong_key = meeting_key(other);
   for (const int rank : {1, 0, -5, 2, 1 << 30}) {
     for (const int size : {2, 3, 0}) {
       say_and_be_turned_away(port, Kind::hello, [&](Handshake handshake) {
