@@ -110,12 +110,16 @@ TEST_F(StepFolderTest, HasItsNextWriterAlthoughAChildOfAKilledOneLives) {
   if (killed == 0) {
     StepFolder folder(folder_.string());
     folder.open_for_writing();
+    std::array<int, 2> runs{};
+    static_cast<void>(!::pipe2(runs.data(), O_CLOEXEC));
+    char byte = 0;
     if (::fork() == 0) {
       ::close(end[1]);
-      char byte = 0;
+      static_cast<void>(!::write(runs[1], &byte, 1));
       static_cast<void>(!::read(end[0], &byte, 1));
       ::_exit(0);
     }
+    static_cast<void>(!::read(runs[0], &byte, 1));
     ::raise(SIGKILL);
   }
   int status = 0;

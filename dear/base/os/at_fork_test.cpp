@@ -19,12 +19,19 @@ class Child {
  public:
   Child() {
     EXPECT_EQ(::pipe2(pipe_, O_CLOEXEC), 0);
+    int runs[2];
+    EXPECT_EQ(::pipe2(runs, O_CLOEXEC), 0);
     pid_ = ::fork();
     if (pid_ == 0) {
       ::close(pipe_[1]);
       char byte = 0;
+      static_cast<void>(!::write(runs[1], &byte, 1));
       ::_exit(static_cast<int>(::read(pipe_[0], &byte, 1)));
     }
+    char byte = 0;
+    EXPECT_EQ(::read(runs[0], &byte, 1), 1);
+    ::close(runs[0]);
+    ::close(runs[1]);
   }
   ~Child() {
     ::close(pipe_[1]);

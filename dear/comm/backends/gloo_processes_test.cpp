@@ -3,6 +3,7 @@
 #include <csignal>
 #include <random>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -77,6 +78,23 @@ TEST(GlooProcesses, AKilledRankIsNamedByAll) {
     EXPECT_THAT(reports,
                 Each(AllOf(StartsWith("TransportError"), HasSubstr("rank " + std::to_string(victim)))));
   }
+}
+
+TEST(GlooProcesses, NothingListensWhileTheyWork) {
+  const ReservedPort port;
+  EXPECT_THAT(run_in_processes(3,
+                               [&](int rank) {
+                                 Group group = gloo_group(port.number(), rank, 3);
+                                 group.barrier().wait();
+                                 for (int fd = 0; fd < 1024; ++fd) {
+                                   int listens = 0;
+                                   socklen_t length = sizeof listens;
+                                   ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length);
+                                   EXPECT_EQ(listens, 0) << "file " << fd;
+                                 }
+                                 group.barrier().wait();
+                               }),
+              Each("ok"));
 }
 
 // Of ranks that all have to do with one another, those who stay are told of the one that left, and of nobody

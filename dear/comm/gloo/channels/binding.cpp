@@ -42,8 +42,11 @@ auto translated(const Do& action) {
   try {
     return action();
   } catch (const std::exception& error) {
-    const std::string text = error.what();
-    throw std::runtime_error(text.substr(0, text.find('\n')));
+    std::string text = error.what();
+    text.resize(std::min(text.find('\n'), text.size()));
+    // Gloo's begin with the line of its source that says so: "[../pair.cc:589] ".
+    if (text.starts_with('[') && text.find("] ") != std::string::npos) text.erase(0, text.find("] ") + 2);
+    throw std::runtime_error(text);
   }
 }
 

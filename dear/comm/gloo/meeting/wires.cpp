@@ -157,14 +157,13 @@ std::vector<Wires::Wire> Wires::connect(const Options& options, const std::vecto
   while (missing > 0) {
     for (Door::Entered& entered : door.admit()) {
       const int peer = entered.rank;
-      if (entered.size != options.size || peer <= options.rank || peer >= options.size || connected(peer))
-        continue;
+      if (entered.size != options.size || peer <= options.rank || peer >= options.size) continue;
       entered.connection.say(MeetingMessage::Kind::welcome, entered.welcome);
       // So short a text on a connection that just began is sent at once, or the connection broke.
       if (!entered.connection.send() || entered.connection.has_to_send()) continue;
       auto [socket, kept_out] = entered.connection.release();
+      if (!connected(peer)) --missing;  // else the peer began anew
       wires[static_cast<std::size_t>(peer)] = {.socket = std::move(socket), .kept_out = std::move(kept_out)};
-      --missing;
     }
     std::erase_if(outgoing, [&](const auto& one) {
       if (!one->advance()) return false;
