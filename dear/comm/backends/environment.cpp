@@ -259,31 +259,6 @@ LaunchEnvironment read_slurm(const Variables& variables) {
 constexpr std::size_t kShortestSecret = 16;
 constexpr std::size_t kLongestSecret = 4096;
 
-std::string read_secret(const Variables& variables) {
-  const auto path = variables.text("DEAR_SECRET_FILE");
-  if (!path) return "";
-  const std::string where = fmt::format("the file '{}' of environment variable DEAR_SECRET_FILE", *path);
-  const os::FileDescriptor file(::open(path->c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  struct stat status{};
-  if (!file.is_open() || ::fstat(file.get(), &status) != 0)
-    throw ConfigError(with_errno("cannot open " + where, errno) +
-                      "; name a file that only you may read, alike on all ranks");
-  if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & 077) != 0) {
-    throw ConfigError(where + " is not this user's own: make it a file that only you may read (chmod 600)");
-  }
-  std::string secret(kLongestSecret + 1, '\0');
-  secret.resize(
-      static_cast<std::size_t>(std::max<ssize_t>(0, ::read(file.get(), secret.data(), secret.size()))));
-  if (secret.size() < kShortestSecret || secret.size() > kLongestSecret) {
-    throw ConfigError(
-        fmt::format("{} holds {} bytes: a secret has {} to {}, alike on all ranks (head -c 32 "
-                    "/dev/urandom)",
-                    where, secret.size() > kLongestSecret ? "too many" : std::to_string(secret.size()),
-                    kShortestSecret, kLongestSecret));
-  }
-  return secret;
-}
-
 LaunchEnvironment read_any(const Variables& variables) {
   if (variables.has("RANK")) {
     return read_torchrun(variables);
@@ -322,7 +297,7 @@ LaunchEnvironment read_launch_environment(const GetVariable& get) {
   found.master_port = variables.number("MASTER_PORT").value_or(found.master_port);
   if (found.master_port != 0 && variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True") ++found.master_port;
   found.network_interface = variables.text("GLOO_SOCKET_IFNAME").value_or("");
-  found.secret = read_secret(variables);
+  found.secret_file = variables.text("DEAR_SECRET_FILE").value_or("");
   const auto home = variables.text("HOME");
   found.cache_folder = variables.text("XDG_CACHE_HOME").value_or(home ? *home + "/.cache" : "");
   return found;
@@ -333,6 +308,30 @@ LaunchEnvironment read_launch_environment() {
     const char* value = std::getenv(name.c_str());
     return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
   });
+}
+
+std::string read_secret(const std::string& file) {
+  if (file.empty()) return "";
+  const std::string where = fmt::format("the file '{}' of environment variable DEAR_SECRET_FILE", file);
+  const os::FileDescriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat status{};
+  if (!opened.is_open() || ::fstat(opened.get(), &status) != 0)
+    throw ConfigError(with_errno("cannot open " + where, errno) +
+                      "; name a file that only you may read, alike on all ranks");
+  if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & 077) != 0) {
+    throw ConfigError(where + " is not this user's own: make it a file that only you may read (chmod 600)");
+  }
+  std::string secret(kLongestSecret + 1, '\0');
+  secret.resize(
+      static_cast<std::size_t>(std::max<ssize_t>(0, ::read(opened.get(), secret.data(), secret.size()))));
+  if (secret.size() < kShortestSecret || secret.size() > kLongestSecret) {
+    throw ConfigError(
+        fmt::format("{} holds {} bytes: a secret has {} to {}, alike on all ranks (head -c 32 "
+                    "/dev/urandom)",
+                    where, secret.size() > kLongestSecret ? "too many" : std::to_string(secret.size()),
+                    kShortestSecret, kLongestSecret));
+  }
+  return secret;
 }
 
 }  // namespace dear

@@ -18,9 +18,9 @@ struct LaunchEnvironment {
   // gives such a text: TORCHELASTIC_RUN_ID (but "none", which torchrun gives to all), the job and step of Slurm;
   // then the number of the restart and DEAR_RENDEZVOUS, where there are any. Else "".
   std::string job{};
-  // What the file DEAR_SECRET_FILE holds, which only this user may read or write: 16 to 4096 bytes that the
-  // ranks of this job have, and nobody else. `dear launch` makes one. "" where none is named.
-  std::string secret{};
+  // The file that holds what the ranks of this job have, and nobody else (read_secret()): DEAR_SECRET_FILE,
+  // which `dear launch` sets. "" where none is named.
+  std::string secret_file{};
   // The address at which messaging libraries (Gloo) meet, "" and 0 where nobody said one: MASTER_ADDR, and
   // MASTER_PORT or, where torchrun's agent listens at that itself (TORCHELASTIC_USE_AGENT_STORE), the next
   // port. Under Slurm, where neither is set, the first host of the step (SLURM_STEP_NODELIST) and a port made
@@ -42,5 +42,9 @@ struct LaunchEnvironment {
 using GetVariable = std::function<std::optional<std::string>(const std::string& name)>;
 LaunchEnvironment read_launch_environment(const GetVariable& get);
 LaunchEnvironment read_launch_environment();
+
+// The 16 to 4096 bytes of a secret_file, which only this user may read or write: ConfigError for another one.
+// "" for "".
+std::string read_secret(const std::string& file);
 
 }  // namespace dear
