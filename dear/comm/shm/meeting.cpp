@@ -22,8 +22,7 @@ namespace dear::backends {
 namespace {
 
 constexpr auto kRetry = std::chrono::milliseconds(10);
-// How long rank 0 waits for one before it at its rendezvous.
-constexpr auto kHeldPlace = std::chrono::seconds(1);
+constexpr auto kHeldPlace = std::chrono::seconds(1);  // for a rank 0 before to end
 
 // The channel of rank 0, which gives segments to the others.
 class HostChannel final : public SegmentChannel {
@@ -50,10 +49,9 @@ class HostChannel final : public SegmentChannel {
 
 // Without it two jobs that are given one rendezvous may exchange their ranks.
 std::shared_ptr<const void> hold(const ShmOptions& options) {
+  const std::uint64_t rendezvous = Digest().add(options.rendezvous).value();
   const Deadline soon(std::min(options.deadline.at(), Deadline::after(kHeldPlace).at()));
-  auto held = os::hold_name(
-      fmt::format("dear-met-{}-{:016x}", geteuid(), Digest().add(options.rendezvous).value()), soon);
-  if (held) return held;
+  if (auto held = os::hold_name(fmt::format("dear-met-{}-{:x}", geteuid(), rendezvous), soon)) return held;
   throw MismatchError(
       "rank 0 of another job, which still runs, has met its ranks at the rendezvous of this one, maybe one "
       "of "
@@ -104,9 +102,7 @@ class Clock {
 std::string absence(const Message& roster, const ShmOptions& options, const Clock& clock) {
   std::vector<int> absent;
   for (int rank = 0; rank < options.size; ++rank) {
-    if (!roster.has_come(rank)) {
-      absent.push_back(options.name_of(rank));
-    }
+    if (!roster.has_come(rank)) absent.push_back(options.name_of(rank));
   }
   return fmt::format("{} did not come within {}: were all {} started on this host with the same rendezvous?",
                      os::list_ranks(absent), clock.allowance(), options.size);
@@ -301,9 +297,7 @@ class Visitor {
   // Null when nobody listens, or when the listener went away before it heard this rank.
   std::unique_ptr<Meeting> visit() {
     Socket host = connect_to(options_.rendezvous);
-    if (!host) {
-      return nullptr;
-    }
+    if (!host) return nullptr;
     if (const uid_t owner = host.peer().uid; owner != geteuid()) {
       throw TransportError(
           fmt::format("user {} holds the rendezvous of this job: choose another one", owner));
