@@ -40,10 +40,10 @@ class OfGloo final : public Posted {
   // Only a wait tells, which ends when it is interrupted: at once, or, if the interruption came first, though
   // the message is complete. So it is asked again, with more time in between.
   bool is_complete() override {
-    for (const std::chrono::milliseconds patience : {1, 10, 100}) {
+    for (const int patience : {1, 10, 100}) {
       std::promise<void> over;
       const auto interruption = std::async(std::launch::async, [this, patience, ended = over.get_future()] {
-        if (ended.wait_for(patience) == std::future_status::timeout) interrupt();
+        if (ended.wait_for(std::chrono::milliseconds(patience)) == std::future_status::timeout) interrupt();
       });
       const bool complete = work_->wait(kForever);
       over.set_value();
