@@ -22,26 +22,23 @@ struct Entry {
 struct Registry {
   std::mutex mutex;
   std::vector<Entry> entries;
-  int null = -1;
 };
 
 // Never destroyed: a process may fork while it ends.
 Registry& registry() {
-  static auto* const kRegistry = [] {
-    auto* const made = new Registry;
-    made->null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-    return made;
-  }();
+  static auto* const kRegistry = new Registry;
   return *kRegistry;
 }
 
 // Between fork() and exec() only what is safe in a signal handler is called.
 void replace_in_child() {
+  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   for (const Entry& entry : registry().entries) {
     struct stat now{};
     if (::fstat(entry.fd, &now) != 0 || now.st_dev != entry.device || now.st_ino != entry.inode) continue;
-    if (::dup3(registry().null, entry.fd, O_CLOEXEC) < 0) ::close(entry.fd);
+    if (::dup3(null, entry.fd, O_CLOEXEC) < 0) ::close(entry.fd);
   }
+  if (null >= 0) ::close(null);
   registry().entries.clear();
   registry().mutex.unlock();
 }
