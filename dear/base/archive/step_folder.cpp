@@ -85,6 +85,7 @@ void StepFolder::open_for_writing() {
     throw ConfigError(with_errno(fmt::format("cannot write into the folder '{}'", path_), errno) +
                       " (check its permissions, or name another one)");
   lock_ = os::FileDescriptor(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  kept_out_ = os::NotInChildren(lock_.get());
   // A file system without locks cannot tell.
   if (lock_.is_open() && ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw ConfigError(fmt::format(

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "dear/base/os/at_fork.h"
 #include "dear/base/os/file_descriptor.h"
 
 namespace dear::archive {
@@ -40,6 +41,7 @@ class StepFolder {
  private:
   std::string path_;
   os::FileDescriptor lock_;
+  os::NotInChildren kept_out_;  // so that the lock ends with this process
   pid_t owner_ = -1;  // the process that took the lock, and not one that it forked
 };
 

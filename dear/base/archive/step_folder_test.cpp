@@ -1,7 +1,9 @@
 #include "dear/base/archive/step_folder.h"
 
 #include <array>
+#include <csignal>
 #include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -98,6 +100,33 @@ TEST_F(StepFolderTest, HasItsNextWriterAlthoughAForkedProcessLives) {
   EXPECT_NO_THROW(StepFolder(folder_.string()).open_for_writing());
   ::close(end[1]);
   EXPECT_EQ(::waitpid(living, nullptr, 0), living);
+  ::close(end[0]);
+}
+
+TEST_F(StepFolderTest, HasItsNextWriterAlthoughAChildOfAKilledOneLives) {
+  std::array<int, 2> end{};
+  ASSERT_EQ(::pipe2(end.data(), O_CLOEXEC), 0);
+  const pid_t killed = ::fork();
+  if (killed == 0) {
+    StepFolder folder(folder_.string());
+    folder.open_for_writing();
+    std::array<int, 2> runs{};
+    static_cast<void>(!::pipe2(runs.data(), O_CLOEXEC));
+    char byte = 0;
+    if (::fork() == 0) {
+      ::close(end[1]);
+      static_cast<void>(!::write(runs[1], &byte, 1));
+      static_cast<void>(!::read(end[0], &byte, 1));
+      ::_exit(0);
+    }
+    static_cast<void>(!::read(runs[0], &byte, 1));
+    ::raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(killed, &status, 0), killed);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_NO_THROW(StepFolder(folder_.string()).open_for_writing());
+  ::close(end[1]);
   ::close(end[0]);
 }
 

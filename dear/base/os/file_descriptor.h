@@ -19,6 +19,8 @@ class FileDescriptor {
 
   [[nodiscard]] int get() const { return fd_; }  // -1 for none
   [[nodiscard]] bool is_open() const { return fd_ >= 0; }
+  // The caller closes it from now on.
+  [[nodiscard]] int release() { return std::exchange(fd_, -1); }
   void close() {
     if (is_open()) {
       ::close(std::exchange(fd_, -1));

@@ -152,6 +152,7 @@ channels::GlooOptions gloo_options(const Placement& placement) {
           .master_address = environment.master_address,
           .master_port = environment.master_port,
           .job = environment.job,
+          .secret = read_secret(environment.secret_file),
           .interface_name = environment.network_interface,
           .deadline = placement.deadline};
 }

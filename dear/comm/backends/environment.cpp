@@ -1,16 +1,21 @@
 #include "dear/comm/backends/environment.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
+#include <fcntl.h>
 #include <fstream>
 #include <iterator>
 #include <limits>
 #include <sstream>
 #include <string_view>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
 
+#include "dear/base/os/file_descriptor.h"
 #include "dear/base/vocabulary/error.h"
 
 namespace dear {
@@ -108,7 +113,11 @@ LaunchEnvironment read_torchrun(const Variables& variables) {
   // `dear launch` sets torchrun's variables; its run ids begin with "dear-".
   const std::string run_id = variables.text("TORCHELASTIC_RUN_ID").value_or("");
   found.launcher = run_id.starts_with("dear-") ? "dear launch" : "torchrun";
-  found.job = run_id;
+  found.job = run_id == "none" ? "" : run_id;
+  // Ranks that torchrun starts again never meet one of those before, which may not have ended yet.
+  const int restarts = variables.number("TORCHELASTIC_RESTART_COUNT").value_or(0);
+  const std::string restart = restarts > 0 ? fmt::format(" restart {}", restarts) : "";
+  found.job += restart;
   if (found.size > 1 && !variables.has("DEAR_RENDEZVOUS")) {
     const auto port = variables.number("MASTER_PORT");
     if (!port) {
@@ -119,10 +128,7 @@ LaunchEnvironment read_torchrun(const Variables& variables) {
     }
     found.rendezvous =
         fmt::format("torchrun {}:{} {}", variables.text("MASTER_ADDR").value_or("localhost"), *port, run_id);
-    // Ranks that torchrun starts again never meet one of those before, which may not have ended yet.
-    if (const int restarts = variables.number("TORCHELASTIC_RESTART_COUNT").value_or(0); restarts > 0) {
-      found.rendezvous += fmt::format(" restart {}", restarts);
-    }
+    found.rendezvous += restart;
   }
   return found;
 }
@@ -250,6 +256,9 @@ LaunchEnvironment read_slurm(const Variables& variables) {
   return found;
 }
 
+constexpr std::size_t kShortestSecret = 16;
+constexpr std::size_t kLongestSecret = 4096;
+
 LaunchEnvironment read_any(const Variables& variables) {
   if (variables.has("RANK")) {
     return read_torchrun(variables);
@@ -282,11 +291,13 @@ LaunchEnvironment read_launch_environment(const GetVariable& get) {
   LaunchEnvironment found = read_any(variables);
   if (const auto rendezvous = variables.text("DEAR_RENDEZVOUS")) {
     found.rendezvous = "given " + *rendezvous;
+    found.job += " given " + *rendezvous;
   }
   found.master_address = variables.text("MASTER_ADDR").value_or(found.master_address);
   found.master_port = variables.number("MASTER_PORT").value_or(found.master_port);
   if (found.master_port != 0 && variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True") ++found.master_port;
   found.network_interface = variables.text("GLOO_SOCKET_IFNAME").value_or("");
+  found.secret_file = variables.text("DEAR_SECRET_FILE").value_or("");
   const auto home = variables.text("HOME");
   found.cache_folder = variables.text("XDG_CACHE_HOME").value_or(home ? *home + "/.cache" : "");
   return found;
@@ -297,6 +308,30 @@ LaunchEnvironment read_launch_environment() {
     const char* value = std::getenv(name.c_str());
     return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
   });
+}
+
+std::string read_secret(const std::string& file) {
+  if (file.empty()) return "";
+  const std::string where = fmt::format("the file '{}' of environment variable DEAR_SECRET_FILE", file);
+  const os::FileDescriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat status{};
+  if (!opened.is_open() || ::fstat(opened.get(), &status) != 0)
+    throw ConfigError(with_errno("cannot open " + where, errno) +
+                      "; name a file that only you may read, alike on all ranks");
+  if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & 077) != 0) {
+    throw ConfigError(where + " is not this user's own: make it a file that only you may read (chmod 600)");
+  }
+  std::string secret(kLongestSecret + 1, '\0');
+  secret.resize(
+      static_cast<std::size_t>(std::max<ssize_t>(0, ::read(opened.get(), secret.data(), secret.size()))));
+  if (secret.size() < kShortestSecret || secret.size() > kLongestSecret) {
+    throw ConfigError(
+        fmt::format("{} holds {} bytes: a secret has {} to {}, alike on all ranks (head -c 32 "
+                    "/dev/urandom)",
+                    where, secret.size() > kLongestSecret ? "too many" : std::to_string(secret.size()),
+                    kShortestSecret, kLongestSecret));
+  }
+  return secret;
 }
 
 }  // namespace dear

@@ -15,8 +15,12 @@ struct LaunchEnvironment {
   std::string launcher;    // "dear launch", "torchrun", "Open MPI", "MPICH", "Slurm", or "none"
   std::string rendezvous;  // the same for all ranks of this job on this host, and for no other job
   // A text that is the same for all ranks of this job on all hosts, and for no other job, where the launcher
-  // gives such a text: TORCHELASTIC_RUN_ID, the job and step of Slurm. Else "".
+  // gives such a text: TORCHELASTIC_RUN_ID (but "none", which torchrun gives to all), the job and step of Slurm;
+  // then the number of the restart and DEAR_RENDEZVOUS, where there are any. Else "".
   std::string job{};
+  // The file that holds what the ranks of this job have, and nobody else (read_secret()): DEAR_SECRET_FILE,
+  // which `dear launch` sets. "" where none is named.
+  std::string secret_file{};
   // The address at which messaging libraries (Gloo) meet, "" and 0 where nobody said one: MASTER_ADDR, and
   // MASTER_PORT or, where torchrun's agent listens at that itself (TORCHELASTIC_USE_AGENT_STORE), the next
   // port. Under Slurm, where neither is set, the first host of the step (SLURM_STEP_NODELIST) and a port made
@@ -38,5 +42,9 @@ struct LaunchEnvironment {
 using GetVariable = std::function<std::optional<std::string>(const std::string& name)>;
 LaunchEnvironment read_launch_environment(const GetVariable& get);
 LaunchEnvironment read_launch_environment();
+
+// The 16 to 4096 bytes of a secret_file, which only this user may read or write: ConfigError for another one.
+// "" for "".
+std::string read_secret(const std::string& file);
 
 }  // namespace dear

@@ -1,6 +1,10 @@
 #include "dear/comm/backends/environment.h"
 
+#include <cstdio>
+#include <fstream>
 #include <map>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -122,6 +126,43 @@ TEST(Environment, KnowsTheJobOnAllHostsWhereTheLauncherSaysIt) {
   EXPECT_EQ(read(kSlurm).job, "77.0");
   EXPECT_EQ(read(kOpenMpi).job, "");
   EXPECT_EQ(read(kMpich).job, "");
+}
+
+TEST(Environment, ARestartAndARendezvousAreJobsOfTheirOwn) {
+  EXPECT_EQ(read(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "none"}})).job, "");
+  EXPECT_EQ(read(with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "0"}})).job, "run1");
+  EXPECT_EQ(read(with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "2"}})).job, "run1 restart 2");
+  EXPECT_EQ(read(with(kOpenMpi, {{"DEAR_RENDEZVOUS", "x"}})).job, " given x");
+}
+
+TEST(Environment, ReadsASecretThatIsThisUsersAlone) {
+  EXPECT_EQ(read_secret(read(kTorchrun).secret_file), "");
+  EXPECT_EQ(read(with(kTorchrun, {{"DEAR_SECRET_FILE", "/x"}})).secret_file, "/x");
+  const std::string path = ::testing::TempDir() + "dear_secret_" + std::to_string(::getpid());
+  const auto write = [&](const std::string& text, int mode) {
+    std::ofstream(path) << text;
+    EXPECT_EQ(::chmod(path.c_str(), static_cast<mode_t>(mode)), 0);
+  };
+  const auto refusal = [](const std::string& file) {
+    try {
+      return read_secret(file);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+  };
+  write("a secret of 24 bytes ...", 0600);
+  EXPECT_EQ(read_secret(path), "a secret of 24 bytes ...");
+  for (const int mode : {0640, 0604, 0660}) {
+    write("a secret of 24 bytes ...", mode);
+    EXPECT_THAT(refusal(path), HasSubstr("chmod 600"));
+  }
+  write("short", 0600);
+  EXPECT_THAT(refusal(path), HasSubstr("16 to 4096"));
+  write(std::string(5000, 'x'), 0600);
+  EXPECT_THAT(refusal(path), HasSubstr("too many"));
+  std::remove(path.c_str());
+  EXPECT_THAT(refusal(path), HasSubstr("cannot open"));
+  EXPECT_THAT(refusal("/tmp"), HasSubstr("DEAR_SECRET_FILE"));
 }
 
 TEST(Environment, KnowsItsOwnLauncherByTheRunId) {

@@ -1,6 +1,10 @@
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <random>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <gmock/gmock.h>
@@ -74,6 +78,75 @@ TEST(GlooProcesses, AKilledRankIsNamedByAll) {
     EXPECT_THAT(reports,
                 Each(AllOf(StartsWith("TransportError"), HasSubstr("rank " + std::to_string(victim)))));
   }
+}
+
+TEST(GlooProcesses, NothingListensWhileTheyWork) {
+  const ReservedPort port;
+  EXPECT_THAT(run_in_processes(3,
+                               [&](int rank) {
+                                 Group group = gloo_group(port.number(), rank, 3);
+                                 group.barrier().wait();
+                                 for (int fd = 0; fd < 1024; ++fd) {
+                                   int listens = 0;
+                                   socklen_t length = sizeof listens;
+                                   ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length);
+                                   EXPECT_EQ(listens, 0) << "file " << fd;
+                                 }
+                                 group.barrier().wait();
+                               }),
+              Each("ok"));
+}
+
+// Of ranks that all have to do with one another, those who stay are told of the one that left, and of nobody
+// whose connection broke in consequence.
+TEST(GlooProcesses, ARankThatLeavesEarlyIsNamedByAll) {
+  for (int trial = 0; trial < 8; ++trial) {
+    const int size = 3 + trial % 2;
+    const int leaver = trial % size;
+    const ReservedPort port;
+    auto reports = run_in_processes(size, [&](int rank) {
+      Group group = gloo_group(port.number(), rank, size);
+      const Buffer buffer = group.allocate(1 << 20);
+      for (int step = 0; step < 3 || rank != leaver; ++step) {
+        group.all_reduce(whole(buffer), Reduction::sum).wait();
+        group.all_gather(whole(buffer)).wait();
+      }
+    });
+    EXPECT_EQ(reports[static_cast<std::size_t>(leaver)], "ok");
+    reports.erase(reports.begin() + leaver);
+    EXPECT_THAT(reports, Each(AllOf(StartsWith("TransportError"),
+                                    HasSubstr("rank " + std::to_string(leaver) + " left before"))));
+  }
+}
+
+// As a worker that loads data does, it has all that the rank had open.
+TEST(GlooProcesses, AKilledRankIsNamedThoughAChildOfItLives) {
+  auto* const child = static_cast<std::atomic<pid_t>*>(
+      ::mmap(nullptr, sizeof(pid_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  const ReservedPort port;
+  auto reports = run_in_processes(3, [&](int rank) {
+    Group group = gloo_group(port.number(), rank, 3);
+    const Buffer buffer = group.allocate(1 << 20);
+    group.all_reduce(whole(buffer), Reduction::sum).wait();
+    if (rank == 1) {
+      const pid_t forked = ::fork();
+      if (forked == 0) {
+        for (int fd = 3; fd < 1024; ++fd) {  // but what the test hears of the rank by
+          struct stat status{};
+          if (::fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode)) ::close(fd);
+        }
+        for (;;) ::pause();
+      }
+      *child = forked;
+      raise(SIGKILL);
+    }
+    for (;;) group.all_reduce(whole(buffer), Reduction::sum).wait();
+  });
+  EXPECT_EQ(::kill(*child, SIGKILL), 0);  // it lived until now
+  ::munmap(child, sizeof(pid_t));
+  EXPECT_EQ(reports[1], "killed by signal 9");
+  reports.erase(reports.begin() + 1);
+  EXPECT_THAT(reports, Each(AllOf(StartsWith("TransportError"), HasSubstr("connection to rank 1"))));
 }
 
 TEST(GlooProcesses, ADeathAtAnyMomentIsNamedByAll) {

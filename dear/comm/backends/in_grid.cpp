@@ -126,6 +126,7 @@ Lines gloo_lines(Backend& whole, const Grid& grid, const GridSettings& settings,
          .master_address = meeting.address,
          .master_port = meeting.ports[index_of(dimension)],
          .job = fmt::format("{} dimension {} rank {}", placement.environment.job, dimension, members.front()),
+         .secret = read_secret(placement.environment.secret_file),
          .interface_name = settings.interfaces[index_of(dimension)],
          .deadline = placement.deadline});
     lines.push_back(grid::make_named_dimension(std::move(gloo), dimension, std::move(members)));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 #include <poll.h>
 #include <time.h>
 #include <unistd.h>
@@ -10,6 +11,8 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/os/held_name.h"
+#include "dear/base/vocabulary/digest.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/units.h"
 #include "dear/comm/shm/control.h"
@@ -19,11 +22,13 @@ namespace dear::backends {
 namespace {
 
 constexpr auto kRetry = std::chrono::milliseconds(10);
+constexpr auto kHeldPlace = std::chrono::seconds(1);  // for a rank 0 before to end
 
 // The channel of rank 0, which gives segments to the others.
 class HostChannel final : public SegmentChannel {
  public:
-  explicit HostChannel(std::vector<Socket> guests) : guests_(std::move(guests)) {}
+  HostChannel(std::vector<Socket> guests, std::shared_ptr<const void> held)
+      : guests_(std::move(guests)), held_(std::move(held)) {}
 
   // A guest that is gone is found by the barrier that follows.
   void give(const std::shared_ptr<Segment>& segment) override {
@@ -39,7 +44,19 @@ class HostChannel final : public SegmentChannel {
 
  private:
   std::vector<Socket> guests_;
+  std::shared_ptr<const void> held_;
 };
+
+// Without it two jobs that are given one rendezvous may exchange their ranks.
+std::shared_ptr<const void> hold(const ShmOptions& options) {
+  const std::uint64_t rendezvous = Digest().add(options.rendezvous).value();
+  const Deadline soon(std::min(options.deadline.at(), Deadline::after(kHeldPlace).at()));
+  if (auto held = os::hold_name(fmt::format("dear-met-{}-{:x}", geteuid(), rendezvous), soon)) return held;
+  throw MismatchError(
+      "rank 0 of another job, which still runs, has met its ranks at the rendezvous of this one, maybe one "
+      "of "
+      "this job among them: end both, and give each job a MASTER_PORT or DEAR_RENDEZVOUS of its own");
+}
 
 class GuestChannel final : public SegmentChannel {
  public:
@@ -85,9 +102,7 @@ class Clock {
 std::string absence(const Message& roster, const ShmOptions& options, const Clock& clock) {
   std::vector<int> absent;
   for (int rank = 0; rank < options.size; ++rank) {
-    if (!roster.has_come(rank)) {
-      absent.push_back(options.name_of(rank));
-    }
+    if (!roster.has_come(rank)) absent.push_back(options.name_of(rank));
   }
   return fmt::format("{} did not come within {}: were all {} started on this host with the same rendezvous?",
                      os::list_ranks(absent), clock.allowance(), options.size);
@@ -114,8 +129,8 @@ void pause_until(Deadline deadline) {
 
 class Host {
  public:
-  Host(const ShmOptions& options, os::FileDescriptor listener)
-      : options_(options), clock_(options.deadline), listener_(std::move(listener)) {
+  Host(const ShmOptions& options, os::FileDescriptor listener, std::shared_ptr<const void> held)
+      : options_(options), clock_(options.deadline), listener_(std::move(listener)), held_(std::move(held)) {
     roster_.kind = Message::Kind::roster;
     roster_.set_came(0);
   }
@@ -248,7 +263,8 @@ class Host {
       }
     }
     board->close_file();
-    return {std::move(board), Peers(std::move(processes)), std::make_unique<HostChannel>(std::move(sockets))};
+    return {std::move(board), Peers(std::move(processes)),
+            std::make_unique<HostChannel>(std::move(sockets), held_)};
   }
 
   // The kernel limits the files that are under way between processes; a guest that is gone is found by the
@@ -266,6 +282,7 @@ class Host {
   const ShmOptions& options_;
   Clock clock_;
   os::FileDescriptor listener_;
+  std::shared_ptr<const void> held_;
   Message roster_;
   int came_ = 1;
   std::vector<Guest> guests_;
@@ -280,9 +297,7 @@ class Visitor {
   // Null when nobody listens, or when the listener went away before it heard this rank.
   std::unique_ptr<Meeting> visit() {
     Socket host = connect_to(options_.rendezvous);
-    if (!host) {
-      return nullptr;
-    }
+    if (!host) return nullptr;
     if (const uid_t owner = host.peer().uid; owner != geteuid()) {
       throw TransportError(
           fmt::format("user {} holds the rendezvous of this job: choose another one", owner));
@@ -361,7 +376,7 @@ Meeting meet(const ShmOptions& options) {
   for (;;) {
     if (options.rank == 0) {
       if (os::FileDescriptor listener = listen_at(options.rendezvous); listener.is_open()) {
-        return Host(options, std::move(listener)).gather();
+        return Host(options, std::move(listener), hold(options)).gather();
       }
       // Another process is rank 0 already: a visit makes that known to all.
     }

@@ -1,8 +1,11 @@
 #include "dear/comm/shm/meeting.h"
 
+#include <array>
+#include <fcntl.h>
 #include <future>
 #include <signal.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -145,6 +148,34 @@ TEST(Meeting, IsNotDisturbedByStrangers) {
       wait_for_strangers.wait();
     }
     meet_as(rank, 2, rendezvous).barrier().wait();
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
+// Two jobs of two ranks that nothing tells apart: A0 meets B1, and B0 comes while they run.
+TEST(Meeting, ASecondRankZeroAtTheRendezvousOfALivingJobIsTold) {
+  const std::string rendezvous = fresh_rendezvous();
+  std::array<int, 2> met{};
+  std::array<int, 2> done{};
+  ASSERT_EQ(::pipe2(met.data(), O_CLOEXEC), 0);
+  ASSERT_EQ(::pipe2(done.data(), O_CLOEXEC), 0);
+  const auto reports = run_in_processes(3, [&](int process) {
+    char byte = 0;
+    if (process < 2) {
+      Group group = meet_as(process, 2, rendezvous);
+      group.barrier().wait();
+      if (process == 0) {
+        EXPECT_EQ(::write(met[1], &byte, 1), 1);
+      }
+      EXPECT_EQ(::read(done[0], &byte, 1), 1);
+      return;
+    }
+    EXPECT_EQ(::read(met[0], &byte, 1), 1);
+    const std::string told =
+        testing::report_of([&] { meet_as(0, 2, rendezvous, {.meeting = std::chrono::milliseconds(100)}); });
+    EXPECT_THAT(told,
+                AllOf(StartsWith("MismatchError: rank 0 of another job"), HasSubstr("DEAR_RENDEZVOUS")));
+    EXPECT_EQ(::write(done[1], "12", 2), 2);
   });
   EXPECT_THAT(reports, Each("ok"));
 }

@@ -67,6 +67,7 @@ std::unique_ptr<Collectives> open_gloo_collectives(const LibraryOptions& options
                            .master_address = environment.master_address,
                            .master_port = environment.master_port,
                            .job = environment.job,
+                           .secret = read_secret(environment.secret_file),
                            .interface_name = environment.network_interface,
                            .deadline = Deadline::after(options.timeout)}));
 }

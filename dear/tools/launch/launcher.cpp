@@ -157,7 +157,8 @@ class Supervisor {
         limit_(options.ranks),
         output_(STDOUT_FILENO, options),
         error_(STDERR_FILENO, options) {
-    const Job job = describe_job(options.ranks);
+    Job job = describe_job(options.ranks);
+    job.secret_file = secret_file(secret_);
     const std::vector<std::string> inherited = inherited_environment();
     for (int rank = 0; rank < options.ranks; ++rank) {
       const RankProgram program{
@@ -301,6 +302,7 @@ class Supervisor {
   }
 
   const LaunchOptions& options_;
+  const os::FileDescriptor secret_ = make_secret();  // ranks read it as long as it is open here
   HeldSignals signals_;
   OpenFileLimit limit_;
   Sink output_, error_;

@@ -1,16 +1,18 @@
 #include "dear/tools/launch/rank_environment.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <netinet/in.h>
 #include <string_view>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
 
-#include "dear/base/os/file_descriptor.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/tools/launch/cores.h"
 
@@ -50,22 +52,39 @@ bool holds(const std::vector<std::string>& entries, std::string_view name) {
 
 Variables torchrun_variables(const Job& job, int rank) {
   const std::string size = std::to_string(job.ranks);
-  return {{"RANK", std::to_string(rank)},
-          {"WORLD_SIZE", size},
-          {"LOCAL_RANK", std::to_string(rank)},
-          {"LOCAL_WORLD_SIZE", size},
-          {"GROUP_RANK", "0"},
-          {"GROUP_WORLD_SIZE", "1"},
-          {"NODE_RANK", "0"},
-          {"MASTER_ADDR", "127.0.0.1"},
-          {"MASTER_PORT", std::to_string(job.master_port)},
-          {"TORCHELASTIC_RUN_ID", job.run_id}};
+  Variables variables = {{"RANK", std::to_string(rank)},
+                         {"WORLD_SIZE", size},
+                         {"LOCAL_RANK", std::to_string(rank)},
+                         {"LOCAL_WORLD_SIZE", size},
+                         {"GROUP_RANK", "0"},
+                         {"GROUP_WORLD_SIZE", "1"},
+                         {"NODE_RANK", "0"},
+                         {"MASTER_ADDR", "127.0.0.1"},
+                         {"MASTER_PORT", std::to_string(job.master_port)},
+                         {"TORCHELASTIC_RUN_ID", job.run_id}};
+  if (!job.secret_file.empty()) variables.emplace_back("DEAR_SECRET_FILE", job.secret_file);
+  return variables;
 }
 
 }  // namespace
 
 Job describe_job(int ranks) {
   return {.ranks = ranks, .master_port = free_port(), .run_id = unique_run_id(), .cores = usable_cores()};
+}
+
+os::FileDescriptor make_secret() {
+  std::array<char, 32> bytes{};
+  os::FileDescriptor secret(::memfd_create("dear-secret", MFD_CLOEXEC));
+  if (!secret.is_open() || ::fchmod(secret.get(), 0600) != 0 ||
+      ::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()) ||
+      ::write(secret.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
+    throw TransportError(with_errno("cannot keep a secret in memory for the ranks", errno));
+  }
+  return secret;
+}
+
+std::string secret_file(const os::FileDescriptor& secret) {
+  return fmt::format("/proc/{}/fd/{}", ::getpid(), secret.get());
 }
 
 std::vector<std::string> rank_environment(const Job& job, int rank, const std::vector<std::string>& inherited,

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "dear/base/os/file_descriptor.h"
+
 namespace dear::launch {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
@@ -15,8 +17,14 @@ struct Job {
   std::uint16_t master_port = 0;  // free on this host at the time of asking
   std::string run_id;             // of this job and of no other
   std::vector<int> cores = {0};   // that this process may run on
+  std::string secret_file{};      // that only this user may read; see make_secret()
 };
 Job describe_job(int ranks);
+
+// A secret of 32 random bytes for the ranks of one job, in memory that only processes of this user can open,
+// by secret_file(), as long as this process has it open. TransportError where there is no memory for it.
+os::FileDescriptor make_secret();
+std::string secret_file(const os::FileDescriptor& secret);
 
 // The environment of `rank` as "NAME=value": torchrun's variables, then `extra`, then `inherited`, of which
 // the first of a name counts. OMP_NUM_THREADS is the rank's share of the cores unless one of these sets it.

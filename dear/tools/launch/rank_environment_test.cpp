@@ -1,7 +1,9 @@
 #include "dear/tools/launch/rank_environment.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <gmock/gmock.h>
@@ -25,6 +27,22 @@ TEST(RankEnvironment, SetsTheVariablesOfTorchrun) {
       UnorderedElementsAre("RANK=3", "WORLD_SIZE=4", "LOCAL_RANK=3", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=0",
                            "GROUP_WORLD_SIZE=1", "NODE_RANK=0", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=4711",
                            "TORCHELASTIC_RUN_ID=dear-1-2", "OMP_NUM_THREADS=2"));
+}
+
+TEST(RankEnvironment, NamesTheSecretAndDoesNotHoldIt) {
+  const os::FileDescriptor secret = make_secret();
+  Job job = kJob;
+  job.secret_file = secret_file(secret);
+  EXPECT_THAT(rank_environment(job, 0, {}, {}), Contains("DEAR_SECRET_FILE=" + job.secret_file));
+  const os::FileDescriptor opened(::open(job.secret_file.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status{};
+  ASSERT_EQ(::fstat(opened.get(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+  std::string bytes(100, '\0');
+  ASSERT_EQ(::read(opened.get(), bytes.data(), bytes.size()), 32);
+  std::string others(100, '\0');
+  ASSERT_EQ(::pread(make_secret().get(), others.data(), others.size(), 0), 32);
+  EXPECT_NE(bytes, others);
 }
 
 TEST(RankEnvironment, KeepsWhatIsInheritedUnlessItNamesAnotherJob) {

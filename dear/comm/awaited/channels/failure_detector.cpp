@@ -81,7 +81,7 @@ bool FailureDetector::hear(Peer& peer) {
   while (!peer.hearing->wait(closing_)) {
     if (!closing_) continue;
     // Nobody will be here to receive it: the peer must learn that now.
-    peer.hearing->must_be_complete();
+    peer.hearing->break_off();
     return false;
   }
   const std::string text(peer.heard->text.data(),

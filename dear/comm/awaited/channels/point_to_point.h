@@ -19,9 +19,11 @@ class Posted {
   virtual bool wait(const std::atomic<bool>& interrupted) = 0;
   // Ends the wait of another thread for it, now or the next one; `interrupted` has been set before.
   virtual void interrupt() noexcept = 0;
-  // Whether it is complete, for when it must be by now. If it is not, it never will be: a messaging library
-  // may break its connections then, and throw.
-  virtual bool must_be_complete() = 0;
+  // Whether it is complete, for when it must be by now: if it is not, it never will be. Breaks nothing.
+  virtual bool is_complete() = 0;
+  // Nobody will be here to complete it: tells the peer by breaking the connection, maybe those to other peers
+  // too, and throwing.
+  virtual void break_off() = 0;
 };
 
 // A messaging library carries tagged messages between ranks, and says that one is complete only to the thread

@@ -1,6 +1,7 @@
 #include "dear/comm/awaited/channels/transfer_queue.h"
 
 #include <cstring>
+#include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
@@ -121,7 +122,10 @@ void TransferQueue::read(const Frame& frame, const Transfer& transfer) const {
 bool TransferQueue::await(Posted& posted) {
   while (!posted.wait(interrupted_)) {
     if (stopping_) return false;
-    if (no_more_) return posted.must_be_complete();
+    if (no_more_) {
+      if (posted.is_complete()) return true;
+      throw std::runtime_error("the peer left");
+    }
   }
   return true;
 }

@@ -70,7 +70,8 @@ class Refusing : public PointToPoint {
       return false;
     }
     void interrupt() noexcept override {}
-    bool must_be_complete() override { return false; }
+    bool is_complete() override { return false; }
+    void break_off() override {}
   };
   ~Refusing() override { delete kept_; }  // the frame, which its line has left to it
   int rank() const override { return 0; }

@@ -11,10 +11,14 @@
 #include <gloo/context.h>
 #include <gloo/math.h>
 #include <gloo/transport/context.h>
+#include <gloo/transport/tcp/context.h>
 #include <gloo/transport/tcp/device.h>
+#include <gloo/transport/tcp/pair.h>
+#include <gloo/transport/tcp/unbound_buffer.h>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -25,6 +29,7 @@
 namespace dear::channels {
 namespace {
 
+namespace tcp = ::gloo::transport::tcp;
 using std::chrono::milliseconds;
 
 // Deadlines are DeAR's: a wait of Gloo ends with the message, or because it is interrupted.
@@ -37,12 +42,27 @@ auto translated(const Do& action) {
   try {
     return action();
   } catch (const std::exception& error) {
-    const std::string text = error.what();
-    throw std::runtime_error(text.substr(0, text.find('\n')));
+    std::string text = error.what();
+    text.resize(std::min(text.find('\n'), text.size()));
+    // Gloo's begin with the line of its source that says so: "[../pair.cc:589] ".
+    if (text.starts_with('[') && text.find("] ") != std::string::npos) text.erase(0, text.find("] ") + 2);
+    throw std::runtime_error(text);
   }
 }
 
 using Buffer = std::unique_ptr<::gloo::transport::UnboundBuffer>;
+
+// Looks at a message without a wait: when a wait of Gloo runs out it closes the connections to all peers.
+class Look : public tcp::UnboundBuffer {
+ public:
+  static bool is_complete(::gloo::transport::UnboundBuffer& buffer, int tcp::UnboundBuffer::* completions) {
+    auto& of_tcp = static_cast<tcp::UnboundBuffer&>(buffer);
+    const std::lock_guard lock(of_tcp.*(&Look::m_));
+    return of_tcp.*completions > 0;
+  }
+  static constexpr int tcp::UnboundBuffer::* kSent = &Look::sendCompletions_;
+  static constexpr int tcp::UnboundBuffer::* kReceived = &Look::recvCompletions_;
+};
 
 class Send final : public Posted {
  public:
@@ -51,8 +71,9 @@ class Send final : public Posted {
     return translated([&] { return buffer_->waitSend(kForever); });
   }
   void interrupt() noexcept override { buffer_->abortWaitSend(); }
-  bool must_be_complete() override {
-    return translated([&] { return buffer_->waitSend(kNow); });
+  bool is_complete() override { return Look::is_complete(*buffer_, Look::kSent); }
+  void break_off() override {
+    translated([&] { return buffer_->waitSend(kNow); });
   }
 
  private:
@@ -66,40 +87,57 @@ class Receive final : public Posted {
     return translated([&] { return buffer_->waitRecv(kForever); });
   }
   void interrupt() noexcept override { buffer_->abortWaitRecv(); }
-  bool must_be_complete() override {
-    return translated([&] { return buffer_->waitRecv(kNow); });
+  bool is_complete() override { return Look::is_complete(*buffer_, Look::kReceived); }
+  void break_off() override {
+    translated([&] { return buffer_->waitRecv(kNow); });
   }
 
  private:
   const Buffer buffer_;
 };
 
-// A context of Gloo whose pairs this class connects, one by one.
+// An end of a connection that stands already. Gloo's own listens from its first moment, and takes whoever
+// comes first for the peer: that is undone here, and whatever came in between.
+class Pair final : public tcp::Pair {
+ public:
+  Pair(tcp::Context* context, tcp::Device* device, int rank, milliseconds timeout)
+      : tcp::Pair(context, device, rank, timeout) {
+    const std::lock_guard lock(m_);
+    if (fd_ >= 0) {
+      device_->unregisterDescriptor(fd_, this);
+      ::close(std::exchange(fd_, -1));
+    }
+    state_ = INITIALIZING;
+    ex_ = nullptr;
+    rx_ = tcp::Op();
+  }
+  void adopt(int socket) {
+    const std::lock_guard lock(m_);
+    fd_ = socket;
+    handleConnected();
+  }
+};
+
+// A context of Gloo whose pairs are given their connections.
 class Mesh final : public ::gloo::Context {
  public:
   explicit Mesh(const GlooStart& start) : Context(start.rank, start.size) {
     setTimeout(start.timeout);
-    ::gloo::transport::tcp::attr attributes;
-    attributes.hostname = start.own_address;
-    attributes.iface = start.interface_name;
-    device_ = ::gloo::transport::tcp::CreateDevice(attributes);
+    // What a pair of Gloo listens on for a moment: no address that another host reaches.
+    device_ = tcp::CreateDevice(tcp::attr("127.0.0.1"));
     transportContext_ = device_->createContext(rank, size);
     transportContext_->setTimeout(start.timeout);
-    addresses_.resize(static_cast<std::size_t>(size));
+    auto* const context = dynamic_cast<tcp::Context*>(transportContext_.get());
+    auto* const device = dynamic_cast<tcp::Device*>(device_.get());
+    if (context == nullptr || device == nullptr) throw std::runtime_error("Gloo has no TCP");
     for (int peer = 0; peer < size; ++peer) {
-      if (peer == rank) continue;
-      const std::vector<char> bytes = transportContext_->createPair(peer)->address().bytes();
-      addresses_[static_cast<std::size_t>(peer)].assign(bytes.begin(), bytes.end());
+      if (peer != rank)
+        transportContext_->getPair(peer) = std::make_unique<Pair>(context, device, peer, start.timeout);
     }
   }
   ~Mesh() override = default;
 
-  [[nodiscard]] const std::string& address_for(int peer) const {
-    return addresses_[static_cast<std::size_t>(peer)];
-  }
-
- private:
-  std::vector<std::string> addresses_;
+  void adopt(int peer, int socket) { static_cast<Pair&>(*transportContext_->getPair(peer)).adopt(socket); }
 };
 
 // Types of Gloo that stand for elements; those of a width are enough where nothing is added.
@@ -160,11 +198,10 @@ class GlooMeshImpl final : public GlooMesh {
   [[nodiscard]] const char* description() const override { return description_.c_str(); }
   [[nodiscard]] bool forgets_memory() const override { return true; }
 
-  [[nodiscard]] std::string_view address_for(int peer) const override { return mesh_->address_for(peer); }
-  void connect(int peer, std::string_view address_of_peer) override {
+  void adopt(int peer, int socket) override {
     translated([&] {
       const os::BlockedSignals blocked;
-      mesh_->getPair(peer)->connect({address_of_peer.begin(), address_of_peer.end()});
+      mesh_->adopt(peer, socket);
     });
   }
 

@@ -14,26 +14,24 @@
 namespace dear::channels {
 
 // Changes with every change of what crosses, so that a module of another build is not called.
-inline constexpr int kGlooBindingRevision = 1;
+inline constexpr int kGlooBindingRevision = 2;
 
 struct GlooStart {
   int rank = 0;
   int size = 1;
-  // The network interface for messages, or, where that is "", an address of this host.
-  const char* interface_name = "";
-  const char* own_address = "";
-  // For every connection to stand, and for Gloo's own collectives.
+  // For Gloo's own collectives.
   std::chrono::milliseconds timeout{};
 };
 
-// Every rank makes one, hands each peer the address for it, and connects to each peer by the address that
-// came from there; only then are messages begun.
+// Gloo between ranks that are connected already: it listens nowhere and connects to nobody.
 class GlooMesh : public PointToPoint {
  public:
-  // Where `peer` finds this rank: up to 192 bytes, valid while the mesh lives.
-  [[nodiscard]] virtual std::string_view address_for(int peer) const = 0;
-  // Waits until the connection stands. All ranks connect to their peers in the order of ranks.
-  virtual void connect(int peer, std::string_view address_of_peer) = 0;
+  // Goes on with this connection to `peer`, which belongs to Gloo from now on, whether this throws or not.
+  // Once for each peer, before messages are begun.
+  virtual void adopt(int peer, int socket) = 0;
+
+  // Goes with the mesh.
+  std::shared_ptr<const void> kept{};
 
   // Gloo's own collectives, as a program on Gloo would call them; they wait. For rivals in benches. Blocks
   // are `count / size` elements, and `count` is a multiple of the size where there are any.

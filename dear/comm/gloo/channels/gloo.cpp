@@ -11,8 +11,10 @@
 #include "dear/base/os/module.h"
 #include "dear/base/os/prompt_thread.h"
 #include "dear/base/vocabulary/error.h"
+#include "dear/comm/gloo/meeting/handshake.h"
 #include "dear/comm/gloo/meeting/meeting.h"
 #include "dear/comm/gloo/meeting/message.h"
+#include "dear/comm/gloo/meeting/wires.h"
 
 namespace dear::channels {
 namespace {
@@ -42,8 +44,7 @@ milliseconds left(Deadline deadline) {
 
 bool is_loopback(std::string_view address) { return address.starts_with("127.") || address == "::1"; }
 
-std::unique_ptr<GlooMesh> make_mesh(const GlooBinding& binding, const GlooOptions& options,
-                                    const std::string& address) {
+std::unique_ptr<GlooMesh> make_mesh(const GlooBinding& binding, const GlooOptions& options) {
   try {
     // Threads of Gloo inherit how they are scheduled, and their signals, from the one that makes them.
     return std::async(
@@ -51,51 +52,41 @@ std::unique_ptr<GlooMesh> make_mesh(const GlooBinding& binding, const GlooOption
                [&] {
                  os::make_this_thread_prompt();
                  const os::BlockedSignals blocked;  // they write to connections whose other end may be gone
-                 return binding.make({.rank = options.rank,
-                                      .size = options.size,
-                                      .interface_name = options.interface_name.c_str(),
-                                      .own_address = address.c_str(),
-                                      .timeout = left(options.deadline)});
+                 return binding.make(
+                     {.rank = options.rank, .size = options.size, .timeout = left(options.deadline)});
                })
         .get();
   } catch (const std::exception& error) {
-    if (options.interface_name.empty()) {
-      throw TransportError(fmt::format("rank {} cannot start Gloo on its address {}: {}", options.rank,
-                                       address, error.what()));
-    }
-    throw ConfigError(fmt::format(
-        "rank {} cannot start Gloo on the network interface {} ({}): set GLOO_SOCKET_IFNAME to one of this "
-        "host that has an address, or leave it out",
-        options.rank, options.interface_name, error.what()));
+    throw TransportError(fmt::format("rank {} cannot start Gloo: {}", options.rank, error.what()));
   }
 }
 
-// What a rank says to a peer: its own address for humans, "" where an interface was named, and Gloo's.
-void connect(GlooMesh& mesh, int peer, const std::string& message, const std::string& own) {
-  const auto parts = parted(message);
-  if (!parts || parts->size() != 2) {
+// What a rank says to another: where it listens, and, if it is rank 0, a text that is new with every meeting.
+struct Introduction {
+  Wires::Place place;
+  std::string occasion;
+
+  [[nodiscard]] std::string text() const {
+    return joined({place.address, std::to_string(place.port), occasion});
+  }
+};
+
+Introduction read_introduction(const std::string& text, int rank, int peer) {
+  const auto parts = parted(text);
+  if (!parts || parts->size() != 3) {
     throw TransportError(fmt::format(
-        "rank {} does not understand rank {}: run the same build of DeAR on all hosts", mesh.rank(), peer));
+        "rank {} does not understand rank {}: run the same build of DeAR on all hosts", rank, peer));
   }
-  const std::string& theirs = parts->front();
-  if (is_loopback(theirs) && !own.empty() && !is_loopback(own)) {
-    throw ConfigError(fmt::format(
-        "rank {} cannot reach rank {}, which knows itself as {} only: on its host MASTER_ADDR leads to the "
-        "host "
-        "itself; set MASTER_ADDR to the number of an address that others reach, or GLOO_SOCKET_IFNAME",
-        mesh.rank(), peer, theirs));
-  }
-  try {
-    mesh.connect(peer, parts->back());
-  } catch (const std::exception& error) {
-    throw TransportError(
-        fmt::format("rank {} cannot connect to rank {} over Gloo ({}): see whether that rank ended, and "
-                    "whether the hosts "
-                    "reach each other {}",
-                    mesh.rank(), peer, error.what(),
-                    theirs.empty() ? std::string("on the interfaces of GLOO_SOCKET_IFNAME")
-                                   : fmt::format("at {} and {}", own, theirs)));
-  }
+  return {.place = {.address = (*parts)[0], .port = std::atoi((*parts)[1].c_str())}, .occasion = (*parts)[2]};
+}
+
+void check_reach(const Wires::Place& theirs, const std::string& own, int rank, int peer) {
+  if (!is_loopback(theirs.address) || is_loopback(own)) return;
+  throw ConfigError(fmt::format(
+      "rank {} cannot reach rank {}, which knows itself as {} only: on its host MASTER_ADDR leads to the "
+      "host "
+      "itself; set MASTER_ADDR to the number of an address that others reach, or GLOO_SOCKET_IFNAME",
+      rank, peer, theirs.address));
 }
 
 }  // namespace
@@ -116,19 +107,50 @@ std::unique_ptr<GlooMesh> open_gloo(const GlooOptions& options) {
                                .master_address = options.master_address,
                                .master_port = options.master_port,
                                .job = options.job,
+                               .secret = options.secret,
                                .deadline = options.deadline};
   check_meeting(meeting);
-  const std::string own = options.interface_name.empty() ? own_address(meeting) : "";
-  std::unique_ptr<GlooMesh> mesh = make_mesh(binding, options, own);
-  std::vector<std::string> messages(static_cast<std::size_t>(options.size));
+  const std::string own = options.interface_name.empty()
+                              ? own_address(meeting)
+                              : address_of_interface(options.interface_name, options.rank);
+  struct Kept {
+    std::shared_ptr<const void> place;
+    std::vector<os::NotInChildren> sockets;
+  };
+  const auto kept = std::make_shared<Kept>();
+  if (options.rank == 0 && options.size > 1) kept->place = hold_place(meeting);
+  std::unique_ptr<GlooMesh> mesh = make_mesh(binding, options);
+  Wires wires(own, options.rank);
+  Introduction mine{.place = {.address = own, .port = wires.port()},
+                    .occasion = options.rank == 0 ? fresh_nonce() : ""};
+  const std::vector<std::string> met =
+      meet(meeting, std::vector<std::string>(static_cast<std::size_t>(options.size), mine.text()));
+  std::vector<Wires::Place> places;
   for (int peer = 0; peer < options.size; ++peer) {
-    if (peer == options.rank) continue;
-    messages[static_cast<std::size_t>(peer)] = joined({own, std::string(mesh->address_for(peer))});
+    const auto at = static_cast<std::size_t>(peer);
+    const Introduction theirs = peer == options.rank ? mine : read_introduction(met[at], options.rank, peer);
+    check_reach(theirs.place, own, options.rank, peer);
+    places.push_back(theirs.place);
+    if (peer == 0) mine.occasion = theirs.occasion;
   }
-  messages = meet(meeting, messages);
-  for (int peer = 0; peer < options.size; ++peer) {
-    if (peer != options.rank) connect(*mesh, peer, messages[static_cast<std::size_t>(peer)], own);
+  auto connected =
+      wires.connect({.key = derived_key(job_key(options.secret, options.job), "wires", mine.occasion),
+                     .rank = options.rank,
+                     .size = options.size,
+                     .deadline = options.deadline},
+                    places);
+  try {
+    for (int peer = 0; peer < options.size; ++peer) {
+      if (peer == options.rank) continue;
+      Wires::Wire& wire = connected[static_cast<std::size_t>(peer)];
+      kept->sockets.push_back(std::move(wire.kept_out));
+      mesh->adopt(peer, wire.socket.release());
+    }
+  } catch (const std::exception& error) {
+    throw TransportError(
+        fmt::format("rank {} cannot hand its connections to Gloo: {}", options.rank, error.what()));
   }
+  mesh->kept = kept;
   return mesh;
 }
 

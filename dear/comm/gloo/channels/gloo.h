@@ -22,6 +22,7 @@ struct GlooOptions {
   std::string master_address{};
   int master_port = 0;
   std::string job{};
+  std::string secret{};
   // The network interface for messages; "" for the one that leads to the master.
   std::string interface_name{};
   Deadline deadline;  // for all ranks to come and every connection to stand
@@ -31,7 +32,8 @@ struct GlooOptions {
 std::string gloo_missing();
 
 // Gloo between all ranks; each calls it. Errors of meet(), ConfigError where Gloo is missing or the interface
-// is none, TransportError naming the rank to which no connection could be made.
+// is none, TimeoutError or TransportError naming the ranks to which no connection could be made. Every
+// connection has proved who is at its ends before Gloo sees it, and nothing listens afterwards.
 std::unique_ptr<GlooMesh> open_gloo(const GlooOptions& options);
 
 }  // namespace dear::channels

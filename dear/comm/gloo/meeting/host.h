@@ -1,5 +1,7 @@
 #pragma once
 
+#include <memory>
+#include <netdb.h>
 #include <string>
 #include <vector>
 
@@ -7,6 +9,13 @@
 #include "dear/comm/gloo/meeting/message.h"
 
 namespace dear::channels {
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+// Those to which the master's name leads. TransportError where there is none.
+Addresses addresses_of_master(const MeetingOptions& options, int type);
+
+// The key of a meeting, on both sides.
+std::string meeting_key(const MeetingOptions& options);
 
 // Rank 0's side of meet(), for two ranks or more.
 std::vector<std::string> host_meeting(const MeetingOptions& options,

@@ -8,12 +8,15 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "dear/base/os/file_descriptor.h"
+#include "dear/base/os/held_name.h"
 #include "dear/base/vocabulary/error.h"
+#include "dear/comm/gloo/meeting/door.h"
 #include "dear/comm/gloo/meeting/host.h"
 #include "dear/comm/gloo/meeting/message.h"
 
@@ -23,22 +26,10 @@ namespace {
 using Kind = MeetingMessage::Kind;
 
 constexpr std::chrono::milliseconds kRetry{20};
+// How long rank 0 waits for one before it at its place.
+constexpr std::chrono::duration<double> kHeldPlace = std::chrono::seconds(1);
 // How long a rank that has come waits for rank 0 to say who has not.
 constexpr std::chrono::duration<double> kQuestion = std::chrono::seconds(1);
-
-using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
-
-Addresses addresses_of_master(const MeetingOptions& options, int type) {
-  addrinfo* found = nullptr;
-  const addrinfo hints{.ai_family = AF_UNSPEC, .ai_socktype = type};
-  const int error = getaddrinfo(options.master_address.c_str(), std::to_string(options.master_port).c_str(),
-                                &hints, &found);
-  if (error != 0) {
-    throw TransportError(fmt::format("rank {} cannot find the host {} of rank 0: {} (check MASTER_ADDR)",
-                                     options.rank, options.master_address, gai_strerror(error)));
-  }
-  return {found, freeaddrinfo};
-}
 
 void pause_until(Deadline deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
@@ -73,11 +64,10 @@ class Guest {
       for (const addrinfo* at = addresses_.get(); at != nullptr; at = at->ai_next) {
         os::FileDescriptor socket = connected_to(*at);
         if (!socket.is_open()) continue;
-        MeetingConnection host(std::move(socket),
-                               static_cast<std::size_t>(options_.size) * (kLongestMessage + 4));
-        host.say(Kind::hello,
-                 joined({std::to_string(options_.rank), std::to_string(options_.size), options_.job}));
-        if (is_welcome(host)) return host;
+        MeetingConnection host(std::move(socket), kLongestMessage);
+        if (!is_welcome(host)) continue;
+        host.allow(static_cast<std::size_t>(options_.size) * (kLongestMessage + 4));
+        return host;
       }
       if (options_.deadline.expired()) {
         throw TimeoutError(
@@ -103,28 +93,46 @@ class Guest {
       if (error == 0 && (entry.revents & POLLOUT) == 0) error = ETIMEDOUT;
     }
     if (error == 0) return socket;
-    last_ = std::strerror(error);
+    note(std::strerror(error));
     return {};
   }
 
+  void note(const char* reason) {
+    if (!is_refused_) last_ = reason;
+  }
+
   bool is_welcome(MeetingConnection& host) {
+    Visit visit(key_, 0, options_.rank, options_.size);
     MeetingMessage message;
     for (;;) {
       host.send();
       switch (host.receive(message)) {
         case MeetingConnection::Received::message:
-          if (message.kind == Kind::welcome) return true;
-          throw_told(message.kind, options_.rank, message.text);
+          switch (visit.hear(message, host)) {
+            case Visit::State::welcome:
+              return true;
+            case Visit::State::waiting:
+              continue;
+            case Visit::State::refused:
+              last_ = "rank 0 there is of another job, restart or rendezvous, or has another secret";
+              is_refused_ = true;
+              return false;
+            case Visit::State::foreign:
+              last_ = "what answers there cannot prove to be rank 0 of this job";
+              is_refused_ = true;
+              return false;
+          }
+          return false;
         case MeetingConnection::Received::foreign:
           throw TransportError(
               fmt::format("rank {} found something else than rank 0 of a job of DeAR at {} port {}: choose "
                           "another MASTER_PORT",
                           options_.rank, options_.master_address, options_.master_port));
         case MeetingConnection::Received::closed:
-          last_ = "what answers there ends the connection";
+          note("what answers there ends the connection");
           return false;
         case MeetingConnection::Received::nothing_yet:
-          last_ = "what answers there says nothing";
+          note("what answers there says nothing");
           if (options_.deadline.expired()) return false;
           host.wait_ready(options_.deadline);
       }
@@ -164,10 +172,28 @@ class Guest {
   const MeetingOptions& options_;
   const SteadyTime began_ = SteadyClock::now();
   const Addresses addresses_;
+  const std::string key_ = meeting_key(options_);
+  bool is_refused_ = false;
   std::string last_ = "nothing answers";  // why it has not found rank 0 yet
 };
 
 }  // namespace
+
+Addresses addresses_of_master(const MeetingOptions& options, int type) {
+  addrinfo* found = nullptr;
+  const addrinfo hints{.ai_family = AF_UNSPEC, .ai_socktype = type};
+  const int error = getaddrinfo(options.master_address.c_str(), std::to_string(options.master_port).c_str(),
+                                &hints, &found);
+  if (error != 0) {
+    throw TransportError(fmt::format("rank {} cannot find the host {} of rank 0: {} (check MASTER_ADDR)",
+                                     options.rank, options.master_address, gai_strerror(error)));
+  }
+  return {found, freeaddrinfo};
+}
+
+std::string meeting_key(const MeetingOptions& options) {
+  return derived_key(job_key(options.secret, options.job), "meeting", "");
+}
 
 void check_meeting(const MeetingOptions& options) {
   if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
@@ -210,6 +236,24 @@ std::vector<std::string> meet(const MeetingOptions& options, const std::vector<s
   }
   if (options.size == 1) return messages;
   return options.rank == 0 ? host_meeting(options, messages) : Guest(options).gather(messages);
+}
+
+std::shared_ptr<const void> hold_place(const MeetingOptions& options) {
+  const Addresses addresses = addresses_of_master(options, SOCK_STREAM);
+  char host[NI_MAXHOST] = {};
+  ::getnameinfo(addresses->ai_addr, addresses->ai_addrlen, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
+  std::string name = "dear-place-";
+  const std::string key = derived_key(job_key(options.secret, options.job), "place",
+                                      fmt::format("{} {} {}", ::geteuid(), host, options.master_port));
+  for (const char byte : key.substr(0, 16)) name += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  // A job that ends lets go within moments.
+  auto held =
+      os::hold_name(name, Deadline(std::min(options.deadline.at(), Deadline::after(kHeldPlace).at())));
+  if (held) return held;
+  throw MismatchError(fmt::format(
+      "rank 0 of another job, which still runs, has met its ranks at {} port {}, maybe one of this "
+      "job among them: end both, and give each job a MASTER_PORT of its own",
+      options.master_address, options.master_port));
 }
 
 }  // namespace dear::channels

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,25 +11,33 @@ namespace dear::channels {
 struct MeetingOptions {
   int rank = 0;
   int size = 1;
-  // Rank 0 listens at this port of all its addresses; the others connect to it at the address (a name or
-  // number of its host).
+  // Rank 0 listens at this port of the address (a name or number of its host), of all addresses only where
+  // the name leads to none of its own; the others connect to it there.
   std::string master_address{};
   int master_port = 0;
   // A text that all ranks of the job have and no other job has; "" where there is none. A rank of another job
-  // is turned away.
+  // is turned away, as is who does not have the secret, "" for none.
   std::string job{};
+  std::string secret{};
   Deadline deadline;  // for all ranks to come
 };
 
 // A meeting of ranks on any hosts, over TCP, at which each gives every other a message: `messages[r]` goes to
 // rank r, and element r of the result came from rank r (its own element is empty). Messages are at most 64
-// KiB long. All ranks call it; it leaves nothing open.
+// KiB long. All ranks call it; it leaves nothing open. Each proves to rank 0, and rank 0 to each, that it has
+// the job and the secret (handshake.h); strangers are turned away.
 //
 // TimeoutError naming the ranks that did not come, on every rank that did; MismatchError where ranks disagree
-// about their number or two have the same rank; TransportError where the port is taken, the address leads
+// about their number or two have the same rank: on all ranks, but where there is neither a job nor a secret,
+// and so anybody may say so, on that rank alone; TransportError where the port is taken, the address leads
 // nowhere, something else answers there, or rank 0 ended; ConfigError for a rank, an address or a port that
 // can be none.
 std::vector<std::string> meet(const MeetingOptions& options, const std::vector<std::string>& messages);
+
+// As long as one lives in this process, no other process of this host is rank 0 at this place with the same
+// job and secret: MismatchError there. Without it two jobs that nothing tells apart may exchange their ranks.
+// A name of the kernel is held, and nothing listens.
+std::shared_ptr<const void> hold_place(const MeetingOptions& options);
 
 // The address of this host on the way to the master: where other ranks find this one. Errors as above.
 std::string own_address(const MeetingOptions& options);

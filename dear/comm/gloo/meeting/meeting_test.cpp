@@ -1,9 +1,12 @@
 #include "dear/comm/gloo/meeting/meeting.h"
 
+#include <fcntl.h>
+#include <functional>
 #include <memory>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <thread>
+#include <unistd.h>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -12,6 +15,8 @@
 #include "dear/base/os/testing/ranks.h"
 #include "dear/base/os/testing/reserved_port.h"
 #include "dear/base/vocabulary/error.h"
+#include "dear/comm/gloo/meeting/door.h"
+#include "dear/comm/gloo/meeting/host.h"
 #include "dear/comm/gloo/meeting/message.h"
 
 namespace dear::channels::meeting_test {
@@ -35,6 +40,13 @@ MeetingOptions at(const ReservedPort& port, int rank, int size, double seconds =
           .deadline = Deadline::after(std::chrono::duration<double>(seconds))};
 }
 
+MeetingOptions of_job(const ReservedPort& port, int rank, int size) {
+  MeetingOptions options = at(port, rank, size);
+  options.job = "this";
+  options.secret = "a secret of this job";
+  return options;
+}
+
 std::vector<std::string> blank(int size) { return std::vector<std::string>(static_cast<std::size_t>(size)); }
 
 std::string message(int from, int to) {
@@ -52,10 +64,10 @@ void meet_and_compare(const MeetingOptions& options) {
   }
 }
 
-os::FileDescriptor connected_to(const ReservedPort& port) {
+os::FileDescriptor connected_to(int port) {
   os::FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const sockaddr_in address{.sin_family = AF_INET,
-                            .sin_port = htons(static_cast<std::uint16_t>(port.number())),
+                            .sin_port = htons(static_cast<std::uint16_t>(port)),
                             .sin_addr = {htonl(INADDR_LOOPBACK)}};
   while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     std::this_thread::yield();  // until rank 0 listens
@@ -63,6 +75,8 @@ os::FileDescriptor connected_to(const ReservedPort& port) {
   }
   return socket;
 }
+
+Deadline soon() { return Deadline::after(std::chrono::seconds(60)); }
 
 void wait_until_closed(const os::FileDescriptor& socket) {
   char byte = 0;
@@ -105,7 +119,7 @@ TEST(Meeting, RankZeroThatDoesNotComeIsNamed) {
 TEST(Meeting, RanksThatDisagreeAboutTheirNumberAreNamed) {
   const ReservedPort port;
   const auto reports =
-      os::testing::run_on_threads(2, [&](int rank) { meet(at(port, rank, 2 + rank), blank(2 + rank)); });
+      os::testing::run_on_threads(2, [&](int rank) { meet(of_job(port, rank, 2 + rank), blank(2 + rank)); });
   EXPECT_THAT(reports, Each(AllOf(StartsWith("MismatchError"), HasSubstr("rank 1 was told of 3"),
                                   HasSubstr("WORLD_SIZE"))));
 }
@@ -113,65 +127,219 @@ TEST(Meeting, RanksThatDisagreeAboutTheirNumberAreNamed) {
 TEST(Meeting, TwoWithOneRankAreNamed) {
   const ReservedPort port;
   const auto reports =
-      os::testing::run_on_threads(3, [&](int rank) { meet(at(port, rank == 0 ? 0 : 2, 3), blank(3)); });
+      os::testing::run_on_threads(3, [&](int rank) { meet(of_job(port, rank == 0 ? 0 : 2, 3), blank(3)); });
   EXPECT_THAT(reports, Each(AllOf(StartsWith("MismatchError"), HasSubstr("two processes have rank 2"))));
 }
 
 TEST(Meeting, ARankOfAnotherJobIsTurnedAway) {
   const ReservedPort port;
   const auto reports = os::testing::run_on_threads(2, [&](int rank) {
-    MeetingOptions options = at(port, rank, 2);
     if (rank == 1) {
-      options.job = "other";
-      EXPECT_THAT(os::testing::report_of([&] { meet(options, blank(2)); }),
-                  AllOf(StartsWith("MismatchError: rank 1"), HasSubstr("another job (other)")));
+      for (const bool other_job : {true, false}) {
+        MeetingOptions other = of_job(port, 1, 2);
+        (other_job ? other.job : other.secret) = "of another job";
+        other.deadline = Deadline::after(std::chrono::milliseconds(200));
+        EXPECT_THAT(
+            os::testing::report_of([&] { meet(other, blank(2)); }),
+            AllOf(StartsWith("TimeoutError: rank 1"), HasSubstr("of another job, restart or rendezvous")));
+      }
     }
-    options.job = "this";
-    meet_and_compare(options);
+    meet_and_compare(of_job(port, rank, 2));
   });
   EXPECT_THAT(reports, Each("ok"));
+}
+
+TEST(Meeting, SaysHowManyCouldNotProve) {
+  const ReservedPort port;
+  MeetingOptions other = of_job(port, 1, 2);
+  other.secret = "of another job";
+  const auto reports = os::testing::run_on_threads(2, [&](int rank) {
+    MeetingOptions options = rank == 0 ? of_job(port, 0, 2) : other;
+    options.deadline = Deadline::after(std::chrono::milliseconds(500));
+    meet(options, blank(2));
+  });
+  EXPECT_THAT(reports[0], AllOf(StartsWith("TimeoutError: rank 0: of 2 ranks, rank 1 did not come"),
+                                HasSubstr("could not prove to be of this job")));
+}
+
+// Hears one message.
+MeetingMessage hear(MeetingConnection& connection) {
+  MeetingMessage message;
+  while (connection.receive(message) == MeetingConnection::Received::nothing_yet) {
+    connection.send();
+    connection.wait_ready(Deadline::after(std::chrono::seconds(60)));
+  }
+  return message;
+}
+
+// Comes as a rank does, until it is welcome.
+std::unique_ptr<MeetingConnection> come(const MeetingOptions& options) {
+  auto guest = std::make_unique<MeetingConnection>(connected_to(options.master_port), kLongestMessage);
+  Visit visit(meeting_key(options), 0, options.rank, options.size);
+  while (visit.hear(hear(*guest), *guest) != Visit::State::welcome) {
+  }
+  return guest;
+}
+
+// Says it in answer to the challenge, and waits until it is turned away.
+void say_and_be_turned_away(const ReservedPort& port, Kind kind,
+                            const std::function<std::string(Handshake)>& text) {
+  MeetingConnection stranger(connected_to(port.number()), kLongestMessage);
+  const MeetingMessage challenge = hear(stranger);
+  ASSERT_EQ(challenge.kind, Kind::challenge);
+  stranger.say(kind, text({.host_nonce = challenge.text, .guest_nonce = fresh_nonce()}));
+  stranger.send();
+  MeetingMessage answer;
+  for (;;) {
+    switch (stranger.receive(answer)) {
+      case MeetingConnection::Received::nothing_yet:
+        stranger.wait_ready(Deadline::after(std::chrono::seconds(60)));
+        continue;
+      case MeetingConnection::Received::message:
+        ASSERT_EQ(answer.kind, Kind::refused);
+        continue;
+      default:
+        return;
+    }
+  }
+}
+
+// What a stranger may say who knows all of the protocol, but not the secret.
+void disturb(const ReservedPort& port) {
+  const os::FileDescriptor browser = connected_to(port.number());
+  ::send(browser.get(), "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL);
+  wait_until_closed(browser);
+  const os::FileDescriptor sequence_number = connected_to(port.number());
+  ::send(sequence_number.get(), "\0\0\0\0\0\0\0", 8, MSG_NOSIGNAL);
+  wait_until_closed(sequence_number);
+  say_and_be_turned_away(port, Kind::hello, [](const Handshake&) { return ""; });
+  say_and_be_turned_away(port, Kind::hello, [](const Handshake&) { return std::string(1000, 'x'); });
+  say_and_be_turned_away(port, Kind::hello, [](const Handshake&) { return joined({"1", "2", ""}); });
+  for (const Kind kind : {Kind::challenge, Kind::welcome, Kind::refused, Kind::messages, Kind::ask,
+                          Kind::timeout, Kind::mismatch, Kind::lost}) {
+    say_and_be_turned_away(port, kind, [](const Handshake&) { return joined({"", "messages of rank 1"}); });
+  }
+  MeetingOptions other = of_job(port, 1, 2);
+  other.secret = "another secret";
+  const std::string wrong_key = meeting_key(other);
+  for (const int rank : {1, 0, -5, 2, 1 << 30}) {
+    for (const int size : {2, 3, 0}) {
+      say_and_be_turned_away(port, Kind::hello, [&](Handshake handshake) {
+        handshake.key = wrong_key;
+        handshake.guest_rank = rank;
+        handshake.size = size;
+        return hello_of(handshake);
+      });
+    }
+  }
 }
 
 TEST(Meeting, StrangersDoNotDisturbIt) {
   const ReservedPort port;
   const auto reports = os::testing::run_on_threads(2, [&](int rank) {
-    if (rank == 0) return meet_and_compare(at(port, 0, 2));
-    const os::FileDescriptor silent = connected_to(port);
-    const os::FileDescriptor browser = connected_to(port);
-    ::send(browser.get(), "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL);
-    wait_until_closed(browser);
-    MeetingConnection babbler(connected_to(port), kLongestMessage);
-    babbler.say(Kind::hello, "no three texts");
-    babbler.send();
-    meet_and_compare(at(port, 1, 2));
+    if (rank == 0) return meet_and_compare(of_job(port, 0, 2));
+    const os::FileDescriptor silent = connected_to(port.number());
+    disturb(port);
+    std::vector<os::FileDescriptor> half_open;
+    for (int i = 0; i < 300; ++i) half_open.push_back(connected_to(port.number()));
+    meet_and_compare(of_job(port, 1, 2));
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
+TEST(Meeting, WhatWasHeardOnceIsOfNoUse) {
+  const ReservedPort port;
+  const MeetingOptions options = of_job(port, 1, 3);
+  const auto reports = os::testing::run_on_threads(2, [&](int rank) {
+    if (rank == 0) {
+      MeetingOptions host = of_job(port, 0, 3);
+      host.deadline = Deadline::after(std::chrono::milliseconds(300));
+      meet(host, blank(3));
+      return;
+    }
+    // A hello that is right, of another connection.
+    MeetingConnection first(connected_to(port.number()), kLongestMessage);
+    const std::string key = meeting_key(options);
+    const std::string heard = hello_of({.key = key,
+                                        .host_nonce = hear(first).text,
+                                        .guest_rank = 1,
+                                        .size = 3,
+                                        .guest_nonce = fresh_nonce()});
+    say_and_be_turned_away(port, Kind::hello, [&](const Handshake&) { return heard; });
+  });
+  EXPECT_THAT(reports[0], AllOf(StartsWith("TimeoutError"), HasSubstr("ranks 1, 2 did not come")));
+  EXPECT_EQ(reports[1], "ok");
+}
+
+// Nobody can prove to be of a job that has no name and no secret, so what one says counts for that one alone.
+TEST(Meeting, AWrongWorldHurtsItselfAloneWhereThereIsNothingToProve) {
+  const ReservedPort port;
+  const auto reports = os::testing::run_on_threads(2, [&](int rank) {
+    if (rank == 1) {
+      EXPECT_THAT(os::testing::report_of([&] { meet(at(port, 1, 3), blank(3)); }),
+                  AllOf(StartsWith("MismatchError"), HasSubstr("rank 1 was told of 3 ranks")));
+      EXPECT_THAT(os::testing::report_of([&] {
+                    const auto guest =
+                        come({.rank = -5, .size = 2, .master_port = port.number(), .deadline = soon()});
+                    throw_told(hear(*guest).kind, -5, "");
+                  }),
+                  StartsWith("MismatchError"));
+    }
+    meet_and_compare(at(port, rank, 2));
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
+TEST(Meeting, OnlyTheAddressOfTheMasterIsOpen) {
+  const ReservedPort port;
+  const auto reports = os::testing::run_on_threads(2, [&](int rank) {
+    if (rank == 1) {
+      static_cast<void>(connected_to(port.number()));  // rank 0 listens
+      const os::FileDescriptor elsewhere(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      const sockaddr_in address{.sin_family = AF_INET,
+                                .sin_port = htons(static_cast<std::uint16_t>(port.number())),
+                                .sin_addr = {htonl(INADDR_LOOPBACK + 1)}};
+      EXPECT_NE(::connect(elsewhere.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    }
+    meet_and_compare(at(port, rank, 2));
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
+TEST(Meeting, APlaceIsHeldByOneProcessOfThoseThatNothingTellsApart) {
+  const ReservedPort port;
+  int ready[2];
+  int done[2];
+  ASSERT_EQ(::pipe2(ready, O_CLOEXEC), 0);
+  ASSERT_EQ(::pipe2(done, O_CLOEXEC), 0);
+  const auto reports = os::testing::run_in_processes(2, [&](int process) {
+    char byte = 0;
+    if (process == 0) {
+      const auto held = hold_place(at(port, 0, 2));
+      EXPECT_EQ(hold_place(at(port, 0, 2)), held);  // groups of one process share it
+      EXPECT_EQ(::write(ready[1], &byte, 1), 1);
+      EXPECT_EQ(::read(done[0], &byte, 1), 1);
+      return;
+    }
+    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+    EXPECT_NE(hold_place(of_job(port, 0, 2)), nullptr);  // another job
+    EXPECT_THAT(report_of([&] { hold_place(at(port, 0, 2, 0.1)); }),
+                AllOf(StartsWith("MismatchError: rank 0 of another job"), HasSubstr("MASTER_PORT")));
+    EXPECT_EQ(::write(done[1], &byte, 1), 1);
+    EXPECT_NE(hold_place(at(port, 0, 2)), nullptr);  // once that process has ended
   });
   EXPECT_THAT(reports, Each("ok"));
 }
 
 TEST(Meeting, ARankThatEndsMeanwhileIsNamed) {
   const ReservedPort port;
-  const auto come = [&](const char* rank) {
-    auto guest = std::make_unique<MeetingConnection>(connected_to(port), kLongestMessage);
-    guest->say(Kind::hello, joined({rank, "4", ""}));
-    guest->send();
-    return guest;
-  };
-  const auto hear = [](MeetingConnection& guest) {
-    MeetingMessage message;
-    while (guest.receive(message) == MeetingConnection::Received::nothing_yet) {
-      guest.wait_ready(Deadline::after(std::chrono::seconds(60)));
-    }
-    return message;
-  };
   const auto reports = os::testing::run_on_threads(2, [&](int rank) {
     if (rank == 0) {
       meet(at(port, 0, 4), blank(4));
       return;
     }
-    const auto staying = come("1");
-    auto dying = come("2");
-    EXPECT_EQ(hear(*staying).kind, Kind::welcome);
-    EXPECT_EQ(hear(*dying).kind, Kind::welcome);
+    const auto staying = come(at(port, 1, 4));
+    auto dying = come(at(port, 2, 4));
     dying.reset();
     const MeetingMessage last = hear(*staying);
     EXPECT_EQ(last.kind, Kind::lost);

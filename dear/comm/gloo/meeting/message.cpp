@@ -12,7 +12,7 @@ namespace {
 
 struct Heading {
   static constexpr std::uint64_t kMagic =
-      0x31'74'65'6D'72'61'65'64;  // "dearmet1": no request of any other protocol
+      0x32'74'65'6D'72'61'65'64;  // "dearmet2": no request of any other protocol
 
   std::uint64_t magic = kMagic;
   std::uint32_t kind = 0;
@@ -71,19 +71,24 @@ void MeetingConnection::end_sending() { ::shutdown(socket_.get(), SHUT_WR); }
 MeetingConnection::Received MeetingConnection::receive(MeetingMessage& message) {
   bool closed = false;
   char buffer[16 * 1024];
-  while (incoming_.size() < sizeof(Heading) + longest_) {
-    const ssize_t count = ::recv(socket_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+  Heading heading;
+  std::size_t known = 0;
+  for (;;) {
+    known = std::min(incoming_.size(), sizeof heading);
+    std::memcpy(&heading, incoming_.data(), known);  // the rest of it is as it has to be
+    if (heading.magic != Heading::kMagic || heading.bytes > longest_ ||
+        heading.kind > static_cast<std::uint32_t>(MeetingMessage::Kind::lost)) {
+      return Received::foreign;
+    }
+    const std::size_t whole = sizeof heading + (known < sizeof heading ? 0 : heading.bytes);
+    if (incoming_.size() == whole) break;
+    const ssize_t count =
+        ::recv(socket_.get(), buffer, std::min(sizeof buffer, whole - incoming_.size()), MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
+    refused_ = count < 0 && errno == ECONNREFUSED;
     closed = count == 0 || (count < 0 && errno != EAGAIN);
     if (count <= 0) break;
     incoming_.append(buffer, static_cast<std::size_t>(count));
-  }
-  Heading heading;
-  const std::size_t known = std::min(incoming_.size(), sizeof heading);
-  std::memcpy(&heading, incoming_.data(), known);  // the rest of it is as it has to be
-  if (heading.magic != Heading::kMagic || heading.bytes > longest_ ||
-      heading.kind > static_cast<std::uint32_t>(MeetingMessage::Kind::lost)) {
-    return Received::foreign;
   }
   if (known < sizeof heading || incoming_.size() < sizeof heading + heading.bytes) {
     return closed ? Received::closed : Received::nothing_yet;
@@ -95,7 +100,7 @@ MeetingConnection::Received MeetingConnection::receive(MeetingMessage& message) 
 }
 
 void MeetingConnection::wait_ready(Deadline deadline) const {
-  pollfd entry{.fd = socket_.get(), .events = static_cast<short>(has_to_send() ? POLLIN | POLLOUT : POLLIN)};
+  pollfd entry = to_poll();
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
   poll(&entry, 1, static_cast<int>(std::min<std::int64_t>(left.count(), 60'000)));
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
 #include <string>
 #include <thread>
 #include <utility>
@@ -36,7 +37,21 @@ class OfGloo final : public Posted {
     } catch (const std::exception&) {  // it ended meanwhile
     }
   }
-  bool must_be_complete() override { return work_->wait(kNow); }
+  // Only a wait tells, which ends when it is interrupted: at once, or, if the interruption came first, though
+  // the message is complete. So it is asked again, with more time in between.
+  bool is_complete() override {
+    for (const int patience : {1, 10, 100}) {
+      std::promise<void> over;
+      const auto interruption = std::async(std::launch::async, [this, patience, ended = over.get_future()] {
+        if (ended.wait_for(std::chrono::milliseconds(patience)) == std::future_status::timeout) interrupt();
+      });
+      const bool complete = work_->wait(kForever);
+      over.set_value();
+      if (complete) return true;
+    }
+    return false;
+  }
+  void break_off() override { work_->wait(kNow); }
 
  private:
   const C10dWork work_;
@@ -58,7 +73,8 @@ class OfAnother final : public Posted {
     return work_->wait();
   }
   void interrupt() noexcept override {}
-  bool must_be_complete() override { return work_->isCompleted() && work_->wait(); }
+  bool is_complete() override { return work_->isCompleted() && work_->wait(); }
+  void break_off() override {}
 
  private:
   C10dWork work_;

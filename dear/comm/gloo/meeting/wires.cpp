@@ -1,0 +1,199 @@
+#include "dear/comm/gloo/meeting/wires.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ifaddrs.h>
+#include <memory>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <optional>
+#include <sys/socket.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "dear/base/vocabulary/error.h"
+#include "dear/comm/gloo/meeting/door.h"
+#include "dear/comm/gloo/meeting/host.h"
+
+namespace dear::channels {
+namespace {
+
+constexpr std::chrono::milliseconds kPause{20};
+
+Addresses numeric(const std::string& address, int port) {
+  addrinfo* found = nullptr;
+  const addrinfo hints{.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
+  const int error = ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found);
+  return {error == 0 ? found : nullptr, freeaddrinfo};
+}
+
+// One connection to a rank below, begun anew where it ends before it stands.
+class Outgoing {
+ public:
+  Outgoing(const Wires::Options& options, int host, const Wires::Place& place)
+      : options_(options), host_(host), place_(place), address_(numeric(place.address, place.port)) {
+    if (!address_) {
+      throw TransportError(
+          fmt::format("rank {} does not understand rank {}: run the same build of DeAR on all hosts",
+                      options.rank, host));
+    }
+  }
+
+  [[nodiscard]] int host() const { return host_; }
+  [[nodiscard]] const std::optional<MeetingConnection>& connection() const { return connection_; }
+
+  // Whether it stands. Never waits.
+  bool advance() {
+    if (!connection_) {
+      if (!again_.expired()) return false;
+      begin();
+    }
+    MeetingMessage message;
+    for (;;) {
+      connection_->send();
+      switch (connection_->receive(message)) {
+        case MeetingConnection::Received::nothing_yet:
+          return false;
+        case MeetingConnection::Received::message:
+          switch (visit_->hear(message, *connection_)) {
+            case Visit::State::waiting:
+              continue;
+            case Visit::State::welcome:
+              return true;
+            default:
+              break;
+          }
+          break;
+        default:
+          break;
+      }
+      if (connection_->is_refused()) throw_refused(ECONNREFUSED);
+      connection_.reset();
+      again_ = Deadline::after(kPause);
+      return false;
+    }
+  }
+  Wires::Wire release() {
+    auto [socket, kept_out] = connection_->release();
+    return {.socket = std::move(socket), .kept_out = std::move(kept_out)};
+  }
+
+ private:
+  // Its port is open until it has all connections, so whoever refuses has ended.
+  [[noreturn]] void throw_refused(int error) const {
+    throw TransportError(with_errno(
+        fmt::format(
+            "rank {} cannot connect to rank {} at {} port {}: see whether that rank ended, and whether "
+            "the hosts reach each other",
+            options_.rank, host_, place_.address, place_.port),
+        error));
+  }
+  void begin() {
+    os::FileDescriptor socket(::socket(address_->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    int error = socket.is_open() ? 0 : errno;
+    if (error == 0 && ::connect(socket.get(), address_->ai_addr, address_->ai_addrlen) != 0) error = errno;
+    if (error != 0 && error != EINPROGRESS) throw_refused(error);
+    connection_.emplace(std::move(socket), kLongestMessage);
+    visit_.emplace(options_.key, host_, options_.rank, options_.size);
+  }
+
+  const Wires::Options& options_;
+  int host_;
+  const Wires::Place& place_;
+  Addresses address_;
+  std::optional<MeetingConnection> connection_;
+  std::optional<Visit> visit_;
+  Deadline again_{SteadyClock::now()};
+};
+
+}  // namespace
+
+std::string address_of_interface(const std::string& name, int rank) {
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) all = nullptr;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(all, freeifaddrs);
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* at = all; at != nullptr; at = at->ifa_next) {
+      if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != family || name != at->ifa_name) continue;
+      const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+      char text[NI_MAXHOST] = {};
+      if (::getnameinfo(at->ifa_addr, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0)
+        return text;
+    }
+  }
+  throw ConfigError(
+      fmt::format("rank {} finds no address of the network interface {} on its host: set GLOO_SOCKET_IFNAME "
+                  "to one of this "
+                  "host that has an address, or leave it out",
+                  rank, name));
+}
+
+Wires::Wires(const std::string& address, int rank) {
+  const Addresses any_port = numeric(address, 0);
+  sockaddr_storage bound{};
+  socklen_t length = sizeof bound;
+  char port[NI_MAXSERV] = {};
+  if (any_port) listener_ = listen_on(any_port->ai_addr, any_port->ai_addrlen);
+  auto* const generic = reinterpret_cast<sockaddr*>(&bound);
+  if (!listener_.is_open() || ::getsockname(listener_.get(), generic, &length) != 0 ||
+      ::getnameinfo(generic, length, nullptr, 0, port, sizeof port, NI_NUMERICSERV) != 0) {
+    throw TransportError(with_errno(
+        fmt::format("rank {} cannot listen on its address {} for the other ranks", rank, address), errno));
+  }
+  kept_out_ = os::NotInChildren(listener_.get());
+  port_ = std::atoi(port);
+}
+
+std::vector<Wires::Wire> Wires::connect(const Options& options, const std::vector<Place>& places) {
+  std::vector<Wire> wires(static_cast<std::size_t>(options.size));
+  std::vector<std::unique_ptr<Outgoing>> outgoing;
+  for (int host = 0; host < options.rank; ++host)
+    outgoing.push_back(std::make_unique<Outgoing>(options, host, places[static_cast<std::size_t>(host)]));
+  Door door(std::move(listener_), options.key, options.rank, options.size, 0);
+  int missing = options.size - 1;
+  const auto connected = [&](int peer) { return wires[static_cast<std::size_t>(peer)].socket.is_open(); };
+  while (missing > 0) {
+    for (Door::Entered& entered : door.admit()) {
+      const int peer = entered.rank;
+      if (entered.size != options.size || peer <= options.rank || peer >= options.size) continue;
+      entered.connection.say(MeetingMessage::Kind::welcome, entered.welcome);
+      // So short a text on a connection that just began is sent at once, or the connection broke.
+      if (!entered.connection.send() || entered.connection.has_to_send()) continue;
+      auto [socket, kept_out] = entered.connection.release();
+      if (!connected(peer)) --missing;  // else the peer began anew
+      wires[static_cast<std::size_t>(peer)] = {.socket = std::move(socket), .kept_out = std::move(kept_out)};
+    }
+    std::erase_if(outgoing, [&](const auto& one) {
+      if (!one->advance()) return false;
+      wires[static_cast<std::size_t>(one->host())] = one->release();
+      --missing;
+      return true;
+    });
+    if (missing == 0) break;
+    if (options.deadline.expired()) {
+      std::vector<int> silent;
+      for (int peer = 0; peer < options.size; ++peer)
+        if (peer != options.rank && !connected(peer)) silent.push_back(peer);
+      throw TimeoutError(
+          fmt::format("rank {} got no connection with rank {} in time, though all ranks have met: see "
+                      "whether that rank is "
+                      "stopped, and whether the hosts reach each other",
+                      options.rank, fmt::join(silent, ", ")));
+    }
+    std::vector<pollfd> entries;
+    door.add_to(entries);
+    bool again = false;
+    for (const auto& one : outgoing) {
+      again = again || !one->connection();
+      if (one->connection()) entries.push_back(one->connection()->to_poll());
+    }
+    poll_until(entries, again ? std::min(options.deadline, Deadline::after(kPause),
+                                         [](Deadline a, Deadline b) { return a.at() < b.at(); })
+                              : options.deadline);
+  }
+  return wires;
+}
+
+}  // namespace dear::channels
