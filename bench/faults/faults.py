@@ -24,8 +24,8 @@ import time
 import uuid
 from typing import Any, Optional
 
-TIMEOUT = 30.0  # seconds, of the training
-GIVE_UP = 60.0  # seconds after which a run counts as hung
+TIMEOUT = 60.0  # seconds, of the training
+GIVE_UP = 180.0  # seconds after which a run counts as hung
 POINTS = ("forward", "between", "after")  # in the forward pass, between backward and step(), after step()
 KINDS = ("raise", "return", "exit", "kill", "_exit")
 BACKENDS = ("shm", "gloo", "cpu:dear")
@@ -68,8 +68,8 @@ class Outcome:
         return not self.hung and not self.left and not self.wrong
 
 
-def draw(choice: random.Random, backends: list[str], launchers: list[str]) -> Fault:
-    ranks = choice.randint(2, 6)
+def draw(choice: random.Random, backends: list[str], launchers: list[str], most_ranks: int) -> Fault:
+    ranks = choice.randint(2, most_ranks)
     return Fault(
         ranks=ranks,
         rank=choice.randrange(ranks),
@@ -281,11 +281,12 @@ def main() -> int:
     asked.add_argument("--seed", type=int, default=1)
     asked.add_argument("--backends", default=",".join(BACKENDS))
     asked.add_argument("--launchers", default=",".join(LAUNCHERS))
+    asked.add_argument("--most-ranks", type=int, default=6)
     asked.add_argument("--dear", default="dear", help="the program, for its launcher")
     given = asked.parse_args()
     backends, launchers = given.backends.split(","), given.launchers.split(",")
     unknown = [one for one in backends if one not in BACKENDS] + [one for one in launchers if one not in LAUNCHERS]
-    if unknown or given.runs < 1:
+    if unknown or given.runs < 1 or given.most_ranks < 2:
         print(
             f"faults.py: cannot draw {given.runs} runs with {', '.join(unknown) or 'these options'}: see --help",
             file=sys.stderr,
@@ -294,7 +295,7 @@ def main() -> int:
     choice = random.Random(given.seed)
     outcomes: list[Outcome] = []
     for number in range(given.runs):
-        outcome = run(draw(choice, backends, launchers), given.dear)
+        outcome = run(draw(choice, backends, launchers, given.most_ranks), given.dear)
         outcomes.append(outcome)
         took = "-" if outcome.seconds is None else f"{outcome.seconds:.2f} s"
         print(f"{number:4} {'good' if outcome.good else 'BAD '} {took:>8}  {outcome.fault}", flush=True)

@@ -145,28 +145,30 @@ def model_on(backend: str, timeout: float) -> tuple[Any, Any]:
 
 def forked(backend: str) -> None:
     """A child that was forked between backward and step, with a save behind the training, ends as Python ends."""
+    import shutil
     import tempfile
 
     import torch
 
     model, optimizer = model_on(backend, 60)
-    with tempfile.TemporaryDirectory() as folder:
-        checkpoints = dear.Checkpoints(os.path.join(folder, "run"), model, asynchronous=True)
-        for step in range(3):
-            model(torch.ones(2, 16)).square().mean().backward()
-            ends = {1: lambda: sys.exit(7), 2: lambda: [][1]}.get(step)
-            if ends is not None:
-                child = os.fork()
-                if child == 0:
-                    ends()
-                    return
-                code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-                assert code == {1: 7, 2: 1}[step], code
-            optimizer.step()
-            if step == 0:
-                checkpoints.save(step)
-        checkpoints.wait()
+    folder = tempfile.mkdtemp()  # not removed by a child
+    checkpoints = dear.Checkpoints(os.path.join(folder, "run"), model, asynchronous=True)
+    for step in range(3):
+        model(torch.ones(2, 16)).square().mean().backward()
+        ends = {1: lambda: sys.exit(7), 2: lambda: [][1]}.get(step)
+        if ends is not None:
+            child = os.fork()
+            if child == 0:
+                ends()
+                return
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            assert code == {1: 7, 2: 1}[step], code
+        optimizer.step()
+        if step == 0:
+            checkpoints.save(step)
+    checkpoints.wait()
     model.close()
+    shutil.rmtree(folder)
 
 
 def patient() -> None:
