@@ -52,7 +52,7 @@ TEST(MpiProcessDeathTest, EndsThoughMpiDoesNot) {
 TEST(MpiProcessDeathTest, EndsWithinItsTimeoutThoughPeersDoNotCome) {
   EXPECT_EXIT(live_and_exit([] { return 0; }, 5, never_meet, std::chrono::milliseconds(200)),
               ::testing::ExitedWithCode(5),
-              "rank 0 ends without MPI's own end: not all ranks came to it within 200 ms");
+              "rank 0 ends without MPI's own end: not all ranks came to it within");
 }
 
 }  // namespace
