@@ -30,6 +30,7 @@ from ._coda import CoDA
 from ._distribute import DataParallel, distribute, own
 from ._distributed import ModelledNetwork
 from ._distributed import register as _register
+from ._failures import install as _install
 from ._join import Join, join
 from ._kfac import KFAC
 from ._kfac_planning import KfacPlan, KfacRow, plan_kfac
@@ -47,6 +48,7 @@ from ._watching import BucketGradients, OverRanks, StepMetrics, TensorBoard
 from ._workload import Layer, Tensor, Workload
 
 _register()
+_install()
 
 __all__ = [
     "AUCMLoss",

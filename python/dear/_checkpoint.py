@@ -286,7 +286,9 @@ def on_every_rank(group: _C.Group, read: Callable[[], Any], path: str) -> Any:
     """What `read` returns; where it throws on some ranks, a ConfigError on every rank, which names the first of them."""
     error, value = None, None
     try:
-        value = read()
+        value = _C.patiently(group, read)
+    except (_C.TransportError, _C.TimeoutError):
+        raise
     except Exception as failure:
         error = failure
     reason = "" if error is None else str(error) if isinstance(error, _C.Error) else repr(error)
@@ -299,13 +301,17 @@ def on_every_rank(group: _C.Group, read: Callable[[], Any], path: str) -> Any:
 def from_rank_0(group: _C.Group, read: Callable[[], Any]) -> Any:
     """What `read` returns on rank 0, on every rank; where it throws there, a ConfigError on every rank, which names it."""
     packed = b""
-    if group.rank == 0:
+
+    def pack() -> None:
+        nonlocal packed
         try:
             packed = _checkpoint_file.packed((None, read()))
         except Exception as error:
             reason = str(error) if isinstance(error, _C.Error) else repr(error)
             who = "" if reason.startswith("rank ") else "rank 0: "
             packed = _checkpoint_file.packed((who + reason, None))
+
+    _C.patiently(group, pack if group.rank == 0 else lambda: None)
     refusal, value = _checkpoint_file.unpacked(_C.gather_bytes(group, packed)[0])
     if refusal is not None:
         raise _C.ConfigError(refusal)

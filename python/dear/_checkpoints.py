@@ -95,7 +95,9 @@ class Checkpoints:
         else:
             unwritten = self._model._training.save(path, self._asynchronous, self._random, describe)
         if unwritten is not None:
-            self._writing = _Writing(unwritten, path, self._folder, behind=self._asynchronous)
+            self._writing = _Writing(unwritten, path, self._folder)
+            if self._asynchronous:
+                self._writing.start()
         if self._sharded and not self._asynchronous:
             self._end()
         elif not self._asynchronous:
@@ -110,7 +112,7 @@ class Checkpoints:
 
     def _end(self) -> None:
         writing, self._writing = self._writing, None
-        error = None if writing is None else writing.join()
+        error = _C.patiently(self._group, lambda: None if writing is None else writing.join())
         for rank, theirs in enumerate(_C.gather_bytes(self._group, str(error or "").encode())):
             if theirs:
                 raise _C.ConfigError(
@@ -203,18 +205,17 @@ def _make_folder(path: str) -> None:
 
 
 class _Writing:
-    """What is written into a folder, which is this program's as long as it writes: now, or behind the training by a thread
+    """What is written into a folder, which is this program's as long as it writes: by join(), or behind the training by a thread
     that takes the time that training leaves, and meanwhile holds no lock of the interpreter."""
 
-    def __init__(self, unwritten: _C.UnwrittenCheckpoint, path: str, folder: _C.StepFolder, *, behind: bool) -> None:
+    def __init__(self, unwritten: _C.UnwrittenCheckpoint, path: str, folder: _C.StepFolder) -> None:
         self._unwritten, self._path, self._folder = unwritten, path, folder
         self._error: Optional[BaseException] = None
         self._thread: Optional[threading.Thread] = None
-        if behind:
-            self._thread = threading.Thread(target=self._run, name="dear-checkpoint")
-            self._thread.start()
-        else:
-            self._run()
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="dear-checkpoint")
+        self._thread.start()
 
     def _run(self) -> None:
         try:
@@ -228,4 +229,6 @@ class _Writing:
     def join(self) -> Optional[BaseException]:
         if self._thread is not None:
             self._thread.join()
+        else:
+            self._run()
         return self._error

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from . import _C, _moe_training, _optimizer, _own_names, _raw_reads, _rounds, _state, _streams, _usable
+from . import _C, _failures, _moe_training, _optimizer, _own_names, _raw_reads, _rounds, _state, _streams, _usable
 from ._balance import Balance, Balanced, weights_of
 from ._compression import Compressed
 from ._join import Joined
@@ -198,6 +198,7 @@ class DataParallel(_rounds.ByRounds, Balanced, Compressed, Joined, Rebuilding, W
         shards: Sequence[float] = (),
         timeout: float = 120.0,
     ) -> None:
+        _failures.trains_here()
         self.__dict__["module"] = None  # __setattr__ and the property `training` ask for it
         super().__init__()
         optimizers = listed(optimizer)
@@ -531,3 +532,6 @@ def _close_all() -> None:
     for parallel in list(_live):
         with contextlib.suppress(Exception):
             parallel._end()
+
+
+_failures.at_end_of_main_thread(_close_all)

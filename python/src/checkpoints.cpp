@@ -19,6 +19,7 @@
 #include "dear/comm/group/single.h"
 #include "dear/train/checkpoint/loading.h"
 #include "dear/train/checkpoint/own_state.h"
+#include "dear/train/checkpoint/patience.h"
 #include "dear/train/checkpoint/saving.h"
 #include "dear/train/checkpoint/shards.h"
 #include "dear/train/checkpoint/stop_on_signal.h"
@@ -271,6 +272,22 @@ void bind_checkpoints(py::module_& module, BoundTraining& training) {
   module.def(
       "verify_checkpoint", [](const std::string& path) { archive::ZipReader(path).verify(); },
       py::arg("path"), Release(), "ConfigError where a file of records is damaged, or no such file.");
+  module.def(
+      "patiently",
+      [](const Group& group, const py::function& act) {
+        py::object result;
+        {
+          const py::gil_scoped_release released;
+          checkpoint::patiently(group, [&] {
+            const py::gil_scoped_acquire lock;
+            or_python_error([&] { result = act(); });
+          });
+        }
+        return result;
+      },
+      py::arg("group"), py::arg("act"),
+      "What `act` returns, which may take longer than the timeout of the group on any rank. All ranks call "
+      "it.");
   module.def(
       "gather_bytes",
       [](const Group& group, const py::bytes& mine) {

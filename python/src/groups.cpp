@@ -13,6 +13,7 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/backends/in_grid.h"
 #include "dear/comm/backends/init.h"
+#include "dear/comm/group/endings.h"
 #include "dear/comm/group/group.h"
 #include "dear/comm/group/single.h"
 #include "dear/comm/process_group/c10d.h"
@@ -116,6 +117,20 @@ void bind_groups(py::module_& module) {
   module.def("meet_in_shared_memory", &meet_in_shared_memory, py::arg("rendezvous"), py::arg("rank"),
              py::arg("size"), py::arg("timeout"),
              "The group of ranks of one host that call it with the same text, which no other job uses.");
+  module.def(
+      "abort_groups",
+      [](const std::string& reason) {
+        const py::gil_scoped_release released;
+        comm::abort_groups(reason);
+      },
+      py::arg("reason"), "Ends every group of this process with this reason, here and on the peers.");
+  module.def(
+      "leave_groups",
+      [] {
+        const py::gil_scoped_release released;
+        comm::leave_groups();
+      },
+      "Ends every group of this process in good order: peers learn that this rank left.");
   module.def("host_key", &os::host_key,
              "The same text for processes that can share memory, and for no others.");
 }

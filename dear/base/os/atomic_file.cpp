@@ -1,5 +1,6 @@
 #include "dear/base/os/atomic_file.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "dear/base/os/bytes_written.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/printable.h"
 
@@ -60,10 +62,14 @@ class Descriptor {
   int value_;
 };
 
+std::atomic<std::int64_t> written_so_far{0};
+constexpr std::size_t kMostAtOnce = std::size_t{16} << 20;  // so that a slow write shows that it moves
+
 [[nodiscard]] bool write_all(int descriptor, std::string_view content) {
   while (!content.empty()) {
-    const ssize_t written = ::write(descriptor, content.data(), content.size());
+    const ssize_t written = ::write(descriptor, content.data(), std::min(content.size(), kMostAtOnce));
     if (written >= 0) {
+      written_so_far += written;
       content.remove_prefix(static_cast<std::size_t>(written));
     } else if (errno != EINTR) {
       return false;
@@ -92,6 +98,7 @@ void write_to_own_descriptor(int number, const std::string& path, std::string_vi
   if (!write_all(number, content)) fail("write to", path, errno);
 }
 
+// Writing into a pipe that the program names waits for its reader.
 void write_in_place(const std::string& path, std::string_view content) {
   Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   if (!file.open()) fail("open", path, errno);
@@ -191,13 +198,19 @@ void AtomicFile::commit() {
   sync_folder_of(path_);
 }
 
+std::int64_t bytes_written() { return written_so_far; }
+
 void remove_abandoned_files(const std::string& folder) noexcept {
   try {
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
       const std::string name = entry.path().filename().string();
       if (!name.starts_with(kTemporary) || !name.ends_with(kTemporaryEnd)) continue;
-      const Descriptor file(::open(entry.path().c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
-      if (file.open() && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(entry.path().c_str());
+      // Who may write into the folder may put anything there: neither a pipe nor a device is waited for.
+      const Descriptor file(
+          ::open(entry.path().c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
+      struct stat found{};
+      if (!file.open() || ::fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode)) continue;
+      if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(entry.path().c_str());
     }
   } catch (const std::exception&) {
     // What is left takes room, and nothing else.

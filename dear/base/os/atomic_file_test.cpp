@@ -16,6 +16,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "dear/base/os/bytes_written.h"
 #include "dear/base/vocabulary/error.h"
 
 namespace dear::os::atomic_file_test {
@@ -181,6 +182,20 @@ TEST_F(AtomicFile, ReadingRefusesWhatMayHaveNoEnd) {
   EXPECT_EQ(read_file(path("file"), 1 << 20).size(), std::size_t{1} << 20);
   EXPECT_THAT([&] { read_file(path("file"), (1 << 20) - 1); },
               ThrowsMessage<ConfigError>(AllOf(HasSubstr(path("file")), HasSubstr("1048575 bytes"))));
+}
+
+// Anybody who may write into the folder of checkpoints can put one there.
+TEST_F(AtomicFile, WaitsForNoPipeThatItDidNotMake) {
+  const std::string pipe = path(".dear-1-0.tmp");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  remove_abandoned_files(folder_.string());
+  EXPECT_TRUE(fs::exists(pipe));
+}
+
+TEST_F(AtomicFile, CountsWhatIsWritten) {
+  const std::int64_t before = bytes_written();
+  write_file_atomically(path("file"), "text");
+  EXPECT_EQ(bytes_written() - before, 4);
 }
 
 }  // namespace

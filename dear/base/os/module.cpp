@@ -2,7 +2,9 @@
 
 #include <dlfcn.h>
 #include <filesystem>
+#include <sys/stat.h>
 #include <system_error>
+#include <unistd.h>
 #include <utility>
 
 #include "dear/base/vocabulary/error.h"
@@ -41,6 +43,29 @@ fs::path own_file() {
              : fs::path();
 }
 
+bool lies_in(const fs::path& file, const fs::path& folder) {
+  std::error_code error;
+  const fs::path inside =
+      fs::weakly_canonical(file, error).lexically_relative(fs::weakly_canonical(folder, error));
+  return !inside.empty() && *inside.begin() != ".." && *inside.begin() != ".";
+}
+
+// Whether nobody but this user and root can have made the folder, or put something into it: what is loaded
+// runs as this user, and a path that was compiled in may be anybody's on another machine.
+bool belongs_to_us(const fs::path& folder) {
+  std::error_code error;
+  fs::path part = fs::canonical(folder, error);
+  if (error) return false;
+  for (bool first = true;; first = false, part = part.parent_path()) {
+    struct stat about{};
+    if (::stat(part.c_str(), &about) != 0) return false;
+    if (about.st_uid != 0 && about.st_uid != ::geteuid()) return false;
+    const bool sticky = (about.st_mode & S_ISVTX) != 0 && !first;
+    if ((about.st_mode & S_IWOTH) != 0 && !sticky) return false;
+    if (part == part.root_path()) return true;
+  }
+}
+
 std::string last_error() {
   const char* text = dlerror();
   return text != nullptr ? text : "no reason given";
@@ -63,8 +88,11 @@ std::vector<std::string> Module::directories() {
     beside.push_back((program.parent_path() / "modules").string());
   }
   found.insert(found.end(), beside.begin(), beside.end());
-  found.emplace_back(DEAR_MODULE_BUILD_DIRECTORY);
-  found.emplace_back(DEAR_MODULE_INSTALL_DIRECTORY);
+  // What was installed never looks into the folder that it was built in.
+  const fs::path build = fs::path(DEAR_MODULE_BUILD_DIRECTORY);
+  if (lies_in(own_file(), build.parent_path()) || (!error && lies_in(program, build.parent_path())))
+    found.push_back(build.string());
+  if (belongs_to_us(DEAR_MODULE_INSTALL_DIRECTORY)) found.emplace_back(DEAR_MODULE_INSTALL_DIRECTORY);
   return found;
 }
 

@@ -28,10 +28,10 @@ class Module {
   // Whether the file of the module exists. The library that it needs may still be missing.
   static bool exists(const std::string& name);
 
-  // Directories that are searched for modules, in this order: lib/dear beside the shared library that DeAR is
-  // a part of (the package for Python), ../lib/dear relative to the program (an installed command), modules
-  // beside the shared library or the program (a build folder, wherever it was moved to), the folder of this
-  // build, the installation directory.
+  // Directories searched for modules, in this order: lib/dear beside the shared library that DeAR is a part
+  // of (the package for Python), ../lib/dear relative to the program (an installed command), modules beside
+  // either (a build folder, wherever it was moved to), the folder of this build for what lies in it, the
+  // installation directory where nobody but this user and root can write.
   static std::vector<std::string> directories();
 
   // The function of this name. ConfigError if the module has none.

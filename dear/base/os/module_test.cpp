@@ -1,6 +1,9 @@
 #include "dear/base/os/module.h"
 
+#include <cstdio>
 #include <filesystem>
+#include <string>
+#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,6 +20,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 template <typename Function>
 std::string config_error_of(const Function& function) {
@@ -63,6 +67,36 @@ TEST(Module, SaysWhereItLookedForOneThatIsMissing) {
 TEST(Module, IsLookedForBesideTheProgram) {
   const auto program = std::filesystem::read_symlink("/proc/self/exe");
   EXPECT_THAT(Module::directories(), Contains((program.parent_path() / "modules").string()));
+}
+
+// For the test below, which runs it elsewhere.
+TEST(Module, DISABLED_PrintsItsDirectories) {
+  for (const std::string& directory : Module::directories())
+    std::printf("looks into %s\n", directory.c_str());
+}
+
+// The folder of a build may be anybody's on the machine where the program is installed.
+TEST(Module, IsNotLookedForInTheBuildFolderByAProgramThatLiesElsewhere) {
+  const std::string here = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string folder = ::testing::TempDir() + "dear_module_test_" + std::to_string(::getpid());
+  std::filesystem::create_directories(folder + "/bin");
+  const std::string copy = folder + "/bin/copy";
+  std::filesystem::copy_file(here, copy, std::filesystem::copy_options::overwrite_existing);
+  const auto looked_into = [](const std::string& program) {
+    const std::string command =
+        program + " --gtest_also_run_disabled_tests --gtest_filter=Module.DISABLED_PrintsItsDirectories";
+    std::string output;
+    std::FILE* const pipe = ::popen(command.c_str(), "r");
+    for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) output += static_cast<char>(c);
+    EXPECT_EQ(::pclose(pipe), 0) << output;
+    return output;
+  };
+  const std::string module = Module::open("dear_example_module").path();
+  const std::string build = "looks into " + module.substr(0, module.rfind('/')) + "\n";
+  EXPECT_THAT(looked_into(here), HasSubstr(build));
+  const std::string elsewhere = looked_into(copy);
+  EXPECT_THAT(elsewhere, AllOf(HasSubstr("looks into " + folder), Not(HasSubstr(build))));
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Module, NamesAFunctionThatIsMissing) {

@@ -10,9 +10,14 @@
 #include "dear/base/os/prompt_thread.h"
 #include "dear/base/os/start_thread.h"
 #include "dear/base/vocabulary/error.h"
+#include "dear/comm/group/endings.h"
 
 namespace dear {
 namespace {
+
+// The ends of all groups, once there was one.
+std::atomic<void (*)()> end_all_groups = nullptr;
+std::atomic<void (*)(const std::string&) noexcept> abort_all_groups = nullptr;
 
 // The lane of the group whose thread this is, if any: waiting for that group here could never end.
 thread_local const void* lane_of_this_thread = nullptr;
@@ -35,6 +40,17 @@ std::thread start_group_thread(std::function<void()> body) {
 }
 
 }  // namespace
+
+void comm::abort_groups(const std::string& reason) noexcept {
+  if (const auto abort = abort_all_groups.load()) abort(reason);
+}
+
+void comm::leave_groups() noexcept {
+  try {
+    if (const auto end = end_all_groups.load()) end();
+  } catch (const std::exception&) {  // peers learn of the end of the process
+  }
+}
 
 Timing wait_for(Ticket& ticket) {
   if (!ticket.done.load(std::memory_order_acquire)) {
@@ -81,6 +97,18 @@ void Group::Lane::end_all() {
   }
 }
 
+// Keeps their states, for lanes may go meanwhile; their mutex is free while peers are told.
+void Group::Lane::abort_all(const std::string& reason) noexcept {
+  std::vector<std::shared_ptr<State>> states;
+  {
+    Living& all = living();
+    const std::lock_guard lock(all.mutex);
+    for (Lane* const lane : all.lanes)
+      if (getpid() == lane->process_) states.push_back(lane->state_);
+  }
+  for (const auto& state : states) state->abort(reason);
+}
+
 void Group::Lane::end() {
   state_->close();
   for (std::thread* const thread : {&thread_, &deliveries_}) {
@@ -111,6 +139,8 @@ Group::Lane::Lane(std::unique_ptr<Backend> backend, const Options& options)
   Living& all = living();
   const std::lock_guard lock(all.mutex);
   all.lanes.insert(this);
+  end_all_groups = end_all;
+  abort_all_groups = abort_all;
   std::atexit(end_all);
 }
 
@@ -213,7 +243,7 @@ std::exception_ptr Group::Lane::State::failed() {
 }
 
 void Group::Lane::State::abort(const std::string& reason) noexcept {
-  fail(std::make_exception_ptr(TransportError(fmt::format("rank {} failed: {}", name, reason))));
+  fail(std::make_exception_ptr(TransportError(comm::failure_of(name, reason))));
   if (!over) backend->abort(reason);
 }
 

@@ -83,6 +83,7 @@ class Group::Lane {
   struct Living;  // groups of this process
   static Living& living();
   static void end_all();
+  static void abort_all(const std::string& reason) noexcept;
   void end();
 
   struct Item {

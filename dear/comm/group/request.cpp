@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/error.h"
+#include "dear/comm/group/endings.h"
 
 namespace dear {
 namespace {
@@ -81,6 +82,9 @@ std::string describe(const Request& request) {
   if (request.collective == Collective::broadcast || request.collective == Collective::reduce) {
     text +=
         fmt::format(" {} rank {}", request.collective == Collective::reduce ? "to" : "from", request.root);
+  }
+  if (request.collective == Collective::barrier && request.label == comm::kEndsWithinAStep) {
+    return "the end of its DataParallel between a backward pass and step()";
   }
   if (request.label >= 0) {
     text += fmt::format(" (label {})", request.label);

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "dear/base/vocabulary/error.h"
+#include "dear/comm/group/endings.h"
 #include "dear/comm/group/single.h"
 
 namespace dear::request_test {
@@ -139,10 +140,22 @@ TEST(Describe, SaysWhatMatters) {
   request.view.dtype = DType::bf16;
   EXPECT_EQ(describe(request), "reduce-scatter of 1000 bf16, average (label 3)");
   EXPECT_EQ(describe({}), "barrier");
+  EXPECT_EQ(describe({.label = comm::kEndsWithinAStep}),
+            "the end of its DataParallel between a backward pass and step()");
   EXPECT_EQ(describe({.collective = Collective::broadcast, .root = 1}), "broadcast of 0 fp32 from rank 1");
   EXPECT_EQ(describe({.collective = Collective::reduce, .root = 1}), "reduce of 0 fp32, sum to rank 1");
   EXPECT_EQ(describe({.collective = Collective::all_to_all_v, .rows = {.chunks = 2, .width = 8}}),
             "all-to-all-v of 0 fp32 in 2 chunks for each rank, rows of 8");
+}
+
+TEST(Endings, WhoRepeatsAFailureHasNotCausedIt) {
+  EXPECT_EQ(comm::failure_of(2, "ValueError: poison (a.py:3)"), "rank 2 failed: ValueError: poison (a.py:3)");
+  EXPECT_EQ(comm::failure_of(2, "rank 2: no memory"), "rank 2 failed: rank 2: no memory");
+  for (const char* const said :
+       {"rank 0 failed: poison", "rank 13 (pid 7) died while others wait", "rank 1 left"})
+    EXPECT_EQ(comm::failure_of(2, said), said);
+  EXPECT_EQ(comm::failure_of(2, "rank"), "rank 2 failed: rank");
+  EXPECT_EQ(comm::failure_of(2, "rank order is wrong"), "rank 2 failed: rank order is wrong");
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "dear/base/os/first_error.h"
 #include "dear/base/vocabulary/error.h"
+#include "dear/comm/group/endings.h"
 #include "dear/comm/group/private_region.h"
 #include "dear/comm/group/reduce.h"
 #include "dear/comm/group/reduce_kernels.h"
@@ -112,7 +113,7 @@ class Programs final : public Backend {
   [[nodiscard]] int name() const override { return name_of(rank_); }
 
   void abort(const std::string& reason) noexcept override {
-    channels().abort(fmt::format("rank {} failed: {}", name(), reason));
+    channels().abort(comm::failure_of(name(), reason));
   }
 
  private:

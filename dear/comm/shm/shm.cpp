@@ -12,6 +12,7 @@
 #include "dear/base/os/first_error.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/units.h"
+#include "dear/comm/group/endings.h"
 #include "dear/comm/shm/control.h"
 #include "dear/comm/shm/meeting.h"
 #include "dear/comm/shm/mismatch.h"
@@ -135,8 +136,7 @@ class Shm final : public SharedMemory {
   [[nodiscard]] int name() const override { return options_.name_of(rank_); }
 
   void abort(const std::string& reason) noexcept override {
-    control_->post_failure(Control::FailureKind::transport,
-                           fmt::format("rank {} failed: {}", name(), reason));
+    control_->post_failure(Control::FailureKind::transport, comm::failure_of(name(), reason));
   }
 
  private:

@@ -17,7 +17,7 @@ namespace {
 
 struct LaunchArguments {
   int ranks = 1;
-  std::string grace = "5s";
+  std::string grace = "30s";
   bool no_prefix = false;
   bool bind = false;
   std::string unused;
@@ -62,7 +62,7 @@ void add_launch_command(CLI::App& app) {
       ->required()
       ->check(CLI::Range(1, launch::kMostRanks));
   add.with_default("--grace", arguments->grace, "TIME",
-                   "Time from SIGTERM to SIGKILL for ranks that are ended because another failed");
+                   "Time from SIGTERM, to a rank or to the launcher, to SIGKILL");
   command->add_flag("--no-prefix", arguments->no_prefix,
                     "Let ranks write straight to this output, without \"[rank] \" before each line");
   command->add_flag("--bind", arguments->bind,
@@ -71,8 +71,8 @@ void add_launch_command(CLI::App& app) {
       "The program and its arguments follow the options. Ranks find the variables of torchrun (RANK, "
       "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...) and OMP_NUM_THREADS, their share of the cores, "
       "unless it is set. Rank 0 reads the standard input unless that is a terminal. SIGINT, SIGTERM, SIGHUP, "
-      "SIGUSR1 and SIGUSR2 are passed on to all ranks. The exit code is that of the first rank that failed, "
-      "128 + signal for one that was killed.");
+      "SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to all ranks; a second SIGTERM or SIGINT kills them. The "
+      "exit code is that of the first rank that failed, 128 + signal for one that was killed.");
   command->callback([command, arguments] { run_launch(*command, *arguments); });
 }
 

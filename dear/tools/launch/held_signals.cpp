@@ -10,7 +10,7 @@ namespace dear::launch {
 
 HeldSignals::HeldSignals() {
   ::sigemptyset(&held_);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
     ::sigaddset(&held_, signal);
   }
   ::pthread_sigmask(SIG_BLOCK, &held_, &before_);

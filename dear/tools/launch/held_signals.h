@@ -7,8 +7,8 @@
 
 namespace dear::launch {
 
-// Blocks SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 in the calling thread for the life of this object, and
-// makes them readable from a file instead.
+// Blocks SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 in the calling thread for the life of this
+// object, and makes them readable from a file instead.
 class HeldSignals {
  public:
   HeldSignals();  // TransportError

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <poll.h>
@@ -17,6 +19,7 @@
 
 #include "dear/base/vocabulary/deadline.h"
 #include "dear/base/vocabulary/error.h"
+#include "dear/tools/launch/causes.h"
 #include "dear/tools/launch/cores.h"
 #include "dear/tools/launch/failure_lines.h"
 #include "dear/tools/launch/held_signals.h"
@@ -24,6 +27,7 @@
 #include "dear/tools/launch/pipe.h"
 #include "dear/tools/launch/rank_output.h"
 #include "dear/tools/launch/rank_process.h"
+#include "dear/tools/launch/strays.h"
 
 namespace dear::launch {
 namespace {
@@ -157,17 +161,18 @@ class Supervisor {
         limit_(options.ranks),
         output_(STDOUT_FILENO, options),
         error_(STDERR_FILENO, options) {
-    Job job = describe_job(options.ranks);
-    job.secret_file = secret_file(secret_);
+    job_.secret_file = secret_file(secret_);
     const std::vector<std::string> inherited = inherited_environment();
+    Variables variables = options.environment;
+    variables.emplace_back("DEAR_CAUSES", causes_.path());
     for (int rank = 0; rank < options.ranks; ++rank) {
       const RankProgram program{
           .command = options.command,
-          .environment = rank_environment(job, rank, inherited, options.environment),
+          .environment = rank_environment(job_, rank, inherited, variables),
           .reads_input = rank == 0 && ::isatty(STDIN_FILENO) == 0,
           .piped_output = options.prefix,
           .piped_error = options.prefix || options.ranks_say_why,
-          .cores = options.bind ? cores_of_rank(job.cores, options.ranks, rank) : std::vector<int>(),
+          .cores = options.bind ? cores_of_rank(job_.cores, options.ranks, rank) : std::vector<int>(),
           .signal_mask = signals_.before(),
           .open_files = limit_.before()};
       members_.push_back(std::make_unique<Member>(rank, program, keeper_));
@@ -178,19 +183,37 @@ class Supervisor {
     while (!over()) {
       wait();
       while (const std::optional<int> signal = signals_.next()) {
-        if (*signal != SIGUSR1 && *signal != SIGUSR2) told_to_end_ = *signal;
         send_all(*signal);
+        if (*signal != SIGUSR1 && *signal != SIGUSR2) end_by(*signal);
       }
+      causes_.read();
       pass_on_output();
       if (!failed_) {
         notice_failure();
       }
       keep_time();
     }
-    return failed_ ? failed_->ending->exit_code() : 0;
+    kill_strays(job_.run_id);
+    say_verdict();
+    if (failed_) return failed_->ending->exit_code();
+    return all_ended() ? 0 : 128 + SIGKILL;
   }
 
  private:
+  // The first signal begins the grace. A second one ends the job at once; one of another kind that comes
+  // along with the first is none.
+  void end_by(int signal) {
+    const SteadyTime now = SteadyClock::now();
+    if (!told_to_end_) {
+      told_to_end_ = signal;
+      told_at_ = now;
+      return start_grace();
+    }
+    if (signal == *told_to_end_ || now - told_at_ > kOneEvent) {
+      if (!killed_) grace_ = Deadline(now);
+    }
+  }
+
   void pass_on_output() {
     for (const auto& member : members_) {
       output_.read_from(member->rank, member->process.output);
@@ -218,7 +241,8 @@ class Supervisor {
         files.push_back({.fd = fd, .events = POLLIN, .revents = 0});  // poll passes over negative ones
       }
     }
-    std::optional<Deadline> until = grace_;
+    files.push_back({.fd = causes_.fd(), .events = POLLIN, .revents = 0});
+    std::optional<Deadline> until = grace_ ? grace_ : last_wait_;
     if (next_show_ && (!until || *next_show_ < until->at())) until = Deadline(*next_show_);
     poll_until(files, until);
     for (std::size_t i = 0; i < members_.size(); ++i) {
@@ -239,7 +263,8 @@ class Supervisor {
       }
     }
     if (failed_) {
-      if (!is_explained(*failed_->ending))
+      causes_.read();  // a rank writes its own before it ends
+      if (!causes_.first() && !is_explained(*failed_->ending))
         error_.say(fmt::format("rank {} {}{}", failed_->rank, failed_->ending->to_string(),
                                all_ended() ? "" : "; ending the other ranks"));
       send_all(SIGTERM);
@@ -247,15 +272,30 @@ class Supervisor {
     }
   }
 
+  // The last line: the first cause that a rank gave, of a job that failed and was not told to end.
+  void say_verdict() {
+    causes_.read();
+    if (!failed_ || told_to_end_ || !causes_.first()) return;
+    const Causes::First& first = *causes_.first();
+    for (const auto& member : members_)
+      if (member->rank == first.rank && member->ending && member->ending->code != 0) failed_ = member.get();
+    error_.say(fmt::format("rank {} failed first, {:.1f} s after the start: {}", first.rank, first.seconds,
+                           first.why));
+  }
+
   // Whether the rank ended as it was told to, or has said why it did.
   [[nodiscard]] bool is_explained(const Ending& ending) const {
-    if (told_to_end_ && ending.exit_code() == 128 + *told_to_end_) return true;
+    if (killed_ || (told_to_end_ && ending.exit_code() == 128 + *told_to_end_)) return true;
     return options_.ranks_say_why && ending.signal == 0 && error_.knows_why();
   }
 
   void keep_time() {
-    if (all_ended()) {
-      start_grace();  // for what ranks left running, until it closes their output
+    if (all_ended() && !all_ended_before_ && !killed_) {
+      // For what ranks left running, until it closes their output.
+      all_ended_before_ = true;
+      const Deadline leftovers =
+          Deadline::after(std::min<std::chrono::duration<double>>(options_.grace, kLeftovers));
+      if (!grace_ || leftovers.at() < grace_->at()) grace_ = leftovers;
     }
     if (grace_ && grace_->expired()) {
       std::vector<int> late;
@@ -265,12 +305,22 @@ class Supervisor {
         }
       }
       if (!late.empty()) {
-        error_.say(fmt::format("rank {} did not end within {:g} s of SIGTERM and is killed",
-                               fmt::join(late, ", "), options_.grace.count()));
+        error_.say(fmt::format(
+            "rank {} did not end within {:g} s of {} and is killed", fmt::join(late, ", "),
+            told_to_end_ ? std::min(options_.grace.count(), seconds_since(told_at_)) : options_.grace.count(),
+            told_to_end_ ? fmt::format("SIG{}", ::sigabbrev_np(*told_to_end_)) : "SIGTERM"));
       }
       send_all(SIGKILL);
+      kill_strays(job_.run_id);
       grace_.reset();
       killed_ = true;
+      last_wait_ = Deadline::after(kLastWait);
+    }
+    if (last_wait_ && last_wait_->expired()) {
+      if (!all_ended())
+        error_.say("a rank does not end though it was killed (see ps, state D): it is left to the system");
+      last_wait_.reset();
+      given_up_ = true;
     }
   }
 
@@ -292,6 +342,7 @@ class Supervisor {
   }
   // Whether the job has ended and all output is written, or nobody reads it though the job was told to end.
   [[nodiscard]] bool over() const {
+    if (given_up_) return true;
     return ended() && ((output_.empty() && error_.empty()) || (killed_ && told_to_end_));
   }
 
@@ -301,8 +352,18 @@ class Supervisor {
     }
   }
 
+  static constexpr auto kOneEvent = std::chrono::seconds(1);
+  static constexpr auto kLeftovers = std::chrono::seconds(5);
+  static constexpr auto kLastWait = std::chrono::seconds(10);  // after SIGKILL
+
+  [[nodiscard]] static double seconds_since(SteadyTime then) {
+    return std::round(10 * std::chrono::duration<double>(SteadyClock::now() - then).count()) / 10;
+  }
+
   const LaunchOptions& options_;
   const os::FileDescriptor secret_ = make_secret();  // ranks read it as long as it is open here
+  Job job_ = describe_job(options_.ranks);
+  Causes causes_;
   HeldSignals signals_;
   OpenFileLimit limit_;
   Sink output_, error_;
@@ -312,7 +373,9 @@ class Supervisor {
   std::optional<Deadline> grace_;
   std::optional<SteadyTime> next_show_;  // of what was held back
   std::optional<int> told_to_end_;       // by this signal
-  bool killed_ = false;
+  SteadyTime told_at_;
+  std::optional<Deadline> last_wait_;
+  bool all_ended_before_ = false, killed_ = false, given_up_ = false;
 };
 
 }  // namespace

@@ -19,19 +19,22 @@ struct LaunchOptions {
   // The ranks are this command itself, called `who`, and say themselves why they fail: that is shown when all
   // have ended, each reason once, and who exited with which code is not.
   bool ranks_say_why = false;
-  bool bind = false;                                              // keep each rank on its part of the cores
-  std::chrono::duration<double> grace = std::chrono::seconds(5);  // from SIGTERM to SIGKILL
+  bool bind = false;  // keep each rank on its part of the cores
+  // From SIGTERM, or another signal that ends the job, to SIGKILL.
+  std::chrono::duration<double> grace = std::chrono::seconds(30);
 };
 
 // Runs one program as all ranks of a job on this host, and sees to it that they end together.
 //
 // Rank 0 reads the launcher's standard input unless that is a terminal; the other ranks read nothing. SIGINT,
-// SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to all ranks, and the job ends, or goes on, as its ranks
-// do. A slow reader of the output holds up the ranks that write, and nothing else: once the job was told to
-// end, output that is not read within the grace is dropped. The first rank that fails is named on standard
-// error, unless it ended by a signal that was passed on; the other ranks get SIGTERM and, after the grace,
-// SIGKILL. Each rank has a process group of its own. What is left of a group when the job ends, or the
-// launcher is killed, is killed (keeper.h).
+// SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to all ranks. The job ends, or goes on, as its
+// ranks do; what has not ended within the grace after a signal other than SIGUSR1 and SIGUSR2 is killed, and
+// a second one kills at once. A slow reader of the output holds up the ranks that write, and nothing else:
+// once the job was told to end, output that is not read within the grace is dropped. The first rank that
+// fails is named on standard error, unless it ended by a signal that was passed on; where a rank has said why
+// (causes.h), rank and cause are the last line. The other ranks get SIGTERM and, after the grace, SIGKILL.
+// Each rank has a process group of its own. What is left of a group when the job ends, or the launcher is
+// killed, is killed (keeper.h); when the job ends, also what has left its group (strays.h).
 class Launcher {
  public:
   explicit Launcher(LaunchOptions options);  // ConfigError for a number of ranks out of range, or no program

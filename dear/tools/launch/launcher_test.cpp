@@ -215,12 +215,10 @@ TEST(Launch, EndsAStoppedRank) {
 class ForwardedSignal : public ::testing::TestWithParam<int> {};
 
 TEST_P(ForwardedSignal, ReachesEveryRank) {
-  LaunchedCommand command(
-      launch(3,
-             "trap 'echo INT; exit 0' INT; trap 'echo TERM; exit 0' TERM; trap 'echo HUP; exit 0' HUP; "
-             "trap 'echo USR1; exit 0' USR1; trap 'echo USR2; exit 0' USR2; "
-             "echo ready; sleep 1000 & wait",
-             {"--grace", "50ms"}));
+  LaunchedCommand command(launch(3,
+                                 "end() { echo $1; kill $!; exit 0; }; "
+                                 "for s in INT TERM HUP QUIT USR1 USR2; do trap \"end $s\" $s; done; "
+                                 "sleep 1000 & echo ready; wait"));
   for (int rank = 0; rank < 3; ++rank) {
     ASSERT_THAT(command.read_line(), EndsWith("ready\n"));
   }
@@ -232,7 +230,7 @@ TEST_P(ForwardedSignal, ReachesEveryRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Launch, ForwardedSignal,
-                         ::testing::Values(SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2),
+                         ::testing::Values(SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2),
                          [](const auto& test) { return std::string(::sigabbrev_np(test.param)); });
 
 TEST(Launch, HearsSignalsThoughNobodyReadsItsOutput) {
@@ -251,6 +249,54 @@ TEST(Launch, ExitsAsItsRanksDoWhenASignalEndsThem) {
   }
   command.send(SIGTERM);
   EXPECT_EQ(command.wait().code, 128 + SIGTERM);
+}
+
+TEST(Launch, KillsWhatIgnoresASignalAfterTheGrace) {
+  Lifeline lifeline;
+  LaunchedCommand command(
+      launch(2, "trap '' TERM; echo ready; while :; do sleep 1000; done", {"--grace", "50ms"}));
+  for (int rank = 0; rank < 2; ++rank) ASSERT_THAT(command.read_line(), EndsWith("ready\n"));
+  command.send(SIGTERM);
+  const CommandResult result = command.wait();
+  EXPECT_EQ(result.code, 128 + SIGKILL);
+  EXPECT_THAT(result.error, HasSubstr("rank 0, 1 did not end within 0.05 s of SIGTERM and is killed\n"));
+  lifeline.wait_for_all_to_end();
+}
+
+TEST(Launch, EndsAtOnceByASecondSignal) {
+  Lifeline lifeline;
+  LaunchedCommand command(launch(2, "trap 'echo told' TERM; echo ready; while :; do sleep 1000 & wait; done",
+                                 {"--grace", "1000s"}));
+  for (int rank = 0; rank < 2; ++rank) ASSERT_THAT(command.read_line(), EndsWith("ready\n"));
+  command.send(SIGTERM);
+  for (int rank = 0; rank < 2; ++rank) ASSERT_THAT(command.read_line(), EndsWith("told\n"));
+  command.send(SIGTERM);
+  EXPECT_EQ(command.wait().code, 128 + SIGKILL);
+  lifeline.wait_for_all_to_end();
+}
+
+TEST(Launch, EndsWhatHasLeftTheGroupOfItsRank) {
+  Lifeline lifeline;
+  const CommandResult result =
+      run_dear(launch(2, "setsid sleep 1000 > /dev/null 2>&1 & [ $RANK = 1 ] && exit 5; exec sleep 1000"));
+  EXPECT_EQ(result.code, 5);
+  lifeline.wait_for_all_to_end();
+}
+
+// Rank 0 ends first, by what it heard of rank 1.
+TEST(Launch, SaysTheFirstCauseLastAndOnce) {
+  const Fifo fifo;
+  const CommandResult result = run_dear(launch(
+      2, fmt::format(
+             "if [ $RANK = 0 ]; then read heard < {0}; echo '0 it was rank 1' > $DEAR_CAUSES; exit 1; fi; "
+             "trap 'echo last; exit 3' TERM; echo '1 ValueError: poison (a.py:3)' > $DEAR_CAUSES; "
+             "echo heard > {0}; sleep 1000 & wait",
+             fifo.path)));
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(
+      result.error,
+      ContainsRegex("^dear launch: rank 1 failed first, [0-9.]+ s after the start: ValueError: poison "
+                    ".a.py:3.\n$"));
 }
 
 TEST(Launch, LeavesNothingBehindWhenItIsKilled) {

@@ -19,20 +19,22 @@
 namespace dear::launch {
 namespace {
 
-// A port that the kernel chose. It is given back before rank 0 binds it: torchrun's variables leave no way to
-// hand over the socket itself.
-std::uint16_t free_port() {
-  const os::FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+// A port that the kernel chooses, for `job`.
+void hold_port(Job& job) {
+  auto socket = std::make_shared<os::FileDescriptor>(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof address;
   auto* const generic = reinterpret_cast<sockaddr*>(&address);
-  if (!socket.is_open() || ::bind(socket.get(), generic, length) != 0 ||
-      ::getsockname(socket.get(), generic, &length) != 0) {
+  const int on = 1;
+  if (!socket->is_open() || ::bind(socket->get(), generic, length) != 0 ||
+      ::setsockopt(socket->get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      ::getsockname(socket->get(), generic, &length) != 0) {
     throw TransportError(with_errno("cannot find a free port on 127.0.0.1", errno));
   }
-  return ntohs(address.sin_port);
+  job.master_port = ntohs(address.sin_port);
+  job.held_port = std::move(socket);
 }
 
 std::string unique_run_id() {
@@ -69,7 +71,9 @@ Variables torchrun_variables(const Job& job, int rank) {
 }  // namespace
 
 Job describe_job(int ranks) {
-  return {.ranks = ranks, .master_port = free_port(), .run_id = unique_run_id(), .cores = usable_cores()};
+  Job job{.ranks = ranks, .run_id = unique_run_id(), .cores = usable_cores()};
+  hold_port(job);
+  return job;
 }
 
 os::FileDescriptor make_secret() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,10 +15,13 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 // Holds what the ranks of one job on this host share.
 struct Job {
   int ranks = 1;
-  std::uint16_t master_port = 0;  // free on this host at the time of asking
-  std::string run_id;             // of this job and of no other
-  std::vector<int> cores = {0};   // that this process may run on
-  std::string secret_file{};      // that only this user may read; see make_secret()
+  std::uint16_t master_port = 0;  // of this host
+  // Holds the port, without listening, as long as the job lives: the system gives it to nobody who asks for
+  // any port, and rank 0 can listen there (SO_REUSEADDR, as TCPStore does).
+  std::shared_ptr<const os::FileDescriptor> held_port = nullptr;
+  std::string run_id;            // of this job and of no other
+  std::vector<int> cores = {0};  // that this process may run on
+  std::string secret_file{};     // that only this user may read; see make_secret()
 };
 Job describe_job(int ranks);
 

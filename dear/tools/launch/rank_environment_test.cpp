@@ -66,18 +66,27 @@ TEST(RankEnvironment, GivesARankAtLeastOneThread) {
               Contains("OMP_NUM_THREADS=1"));
 }
 
-TEST(DescribeJob, FindsAPortThatCanBeBoundAndANameOfItsOwn) {
+TEST(DescribeJob, HasANameOfItsOwn) {
   const Job job = describe_job(2);
   EXPECT_NE(job.run_id, describe_job(2).run_id);
   EXPECT_FALSE(job.cores.empty());
+}
 
-  const os::FileDescriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+// Nobody else gets the port between the launcher and rank 0.
+TEST(DescribeJob, HoldsItsPortForWhoListensThere) {
+  const Job job = describe_job(2);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   address.sin_port = htons(job.master_port);
-  EXPECT_NE(job.master_port, 0);
-  EXPECT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
+  const os::FileDescriptor stranger(::socket(AF_INET, SOCK_STREAM, 0));
+  EXPECT_NE(::bind(stranger.get(), generic, sizeof address), 0);
+  const os::FileDescriptor rank_0(::socket(AF_INET, SOCK_STREAM, 0));
+  const int on = 1;
+  ASSERT_EQ(::setsockopt(rank_0.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
+  EXPECT_EQ(::bind(rank_0.get(), generic, sizeof address), 0);
+  EXPECT_EQ(::listen(rank_0.get(), 1), 0);
 }
 
 }  // namespace

@@ -4,12 +4,14 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <fmt/format.h>
 
+#include "dear/base/vocabulary/deadline.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/tools/launch/cores.h"
 #include "dear/tools/launch/pipe.h"
@@ -71,6 +73,8 @@ int read_failure(const os::FileDescriptor& pipe) {
   }
   return error;
 }
+
+constexpr auto kLastWait = std::chrono::seconds(5);
 
 // Calls pidfd_open by its number: glibc 2.36 declares it without C linkage.
 int open_pidfd(pid_t pid) { return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)); }
@@ -144,9 +148,12 @@ RankProcess::RankProcess(const RankProgram& program, const Keeper& keeper) {
   this->error = std::move(err.read);
 }
 
+// A process that the kernel holds (in uninterruptible sleep) does not end: it is left to the system.
 RankProcess::~RankProcess() {
   send(SIGKILL);
-  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  pollfd ended{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
+  poll_until({&ended, 1}, Deadline::after(kLastWait));
+  while (::waitpid(pid_, nullptr, WNOHANG) < 0 && errno == EINTR) {
   }
 }
 

@@ -44,7 +44,7 @@ class RankProcess {
   RankProcess(const RankProgram& program, const Keeper& keeper);
   RankProcess(const RankProcess&) = delete;
   RankProcess& operator=(const RankProcess&) = delete;
-  ~RankProcess();  // kills it if it still runs
+  ~RankProcess();  // kills it if it still runs, and waits a while for its end
 
   // A file that is readable as soon as the process has ended.
   [[nodiscard]] int pidfd() const { return pidfd_.get(); }

@@ -18,6 +18,7 @@
 #include "dear/comm/group/exchange.h"
 #include "dear/train/checkpoint/loading.h"
 #include "dear/train/checkpoint/parts.h"
+#include "dear/train/checkpoint/patience.h"
 #include "dear/train/checkpoint/saving.h"
 #include "dear/train/checkpoint/shards.h"
 #include "dear/train/data_parallel/training_state.h"
@@ -80,7 +81,9 @@ class Checkpoints::Impl {
   void wait() {
     if (!under_way_) return;
     const Group& group = train::TrainingState(parallel_).group();
-    if (writer_.joinable()) writer_.join();
+    checkpoint::patiently(group, [&] {
+      if (writer_.joinable()) writer_.join();
+    });
     under_way_ = false;
     std::exception_ptr error = std::exchange(error_, nullptr);
     checkpoint::on_every_rank(group, [&] {
@@ -152,7 +155,7 @@ class Checkpoints::Impl {
     };
     if (group.rank() != 0 && options_.form == CheckpointForm::one_file) return;
     if (!options_.asynchronous) {
-      run();
+      checkpoint::patiently(group, run);
       return wait();
     }
     try {

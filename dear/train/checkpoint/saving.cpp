@@ -10,6 +10,7 @@
 #include "dear/comm/group/exchange.h"
 #include "dear/train/autograd/operator_observer.h"
 #include "dear/train/checkpoint/own_state.h"
+#include "dear/train/checkpoint/patience.h"
 #include "dear/train/checkpoint/stored.h"
 #include "dear/train/data_parallel/data_parallel.h"
 
@@ -27,6 +28,8 @@ archive::TensorRecord TensorSink::add(const torch::Tensor& tensor) {
 }
 
 namespace {
+
+constexpr std::int64_t kBytesBetweenNews = std::int64_t{4} << 20;
 
 void write_all(archive::ZipWriter& writer, const std::string& pickle) {
   writer.add("data.pkl", pickle);
@@ -57,7 +60,11 @@ void CopySink::write_file(const std::string& path) const {
 void on_every_rank(const Group& group, const std::function<void()>& act) {
   std::string error;
   try {
-    act();
+    patiently(group, act);
+  } catch (const TimeoutError&) {  // all ranks have it
+    throw;
+  } catch (const TransportError&) {
+    throw;
   } catch (const std::exception& failure) {
     error = failure.what();
     const std::string who = fmt::format("rank {}", group.rank());
@@ -91,16 +98,23 @@ void save_whole(train::TrainingState& state, RandomState random,
   attempt([&] { sink = make_sink(); });
   const train::EngineState::Outlines outlines = state.outlines();
   StoredState vectors(outlines.size());
+  std::int64_t unheard_bytes = 0;  // that were written while the others were told nothing; on all ranks alike
   state.visit(outlines, [&](std::size_t i, const std::string& name, const torch::Tensor& values) {
-    attempt([&] { vectors[i].insert_or_assign(name, sink->add(values)); });
+    const auto add = [&] { attempt([&] { vectors[i].insert_or_assign(name, sink->add(values)); }); };
+    unheard_bytes += static_cast<std::int64_t>(values.nbytes());
+    if (unheard_bytes < kBytesBetweenNews) return add();
+    unheard_bytes = 0;
+    patiently(state.group(), add);
   });
   const Value of_ranks = gather_own_states(state, random, [&](const torch::Tensor& values) {
     Value record;
     attempt([&] { record = sink->add(values); });
     return record;
   });
-  attempt([&] { sink->finish(describe(*sink, outlines, vectors, of_ranks)); });
-  sink.reset();
+  patiently(state.group(), [&] {
+    attempt([&] { sink->finish(describe(*sink, outlines, vectors, of_ranks)); });
+    sink.reset();
+  });
   on_rank_0(state.group(), [&] {
     if (error) std::rethrow_exception(error);
   });

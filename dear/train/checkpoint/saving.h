@@ -77,6 +77,7 @@ archive::Value value_of(const Position& position);
 
 // Runs `act` on rank 0. Where it throws, every rank throws a ConfigError of that text, which names the rank.
 // All ranks together.
+// However long it takes: patiently().
 void on_rank_0(const Group& group, const std::function<void()>& act);
 // Runs `act` on every rank. Where it throws on some, every rank throws the text of the first of them.
 void on_every_rank(const Group& group, const std::function<void()>& act);

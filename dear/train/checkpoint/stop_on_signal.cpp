@@ -13,6 +13,9 @@ namespace dear {
 namespace {
 
 constexpr std::int64_t kMostCalls = 1'000'000;  // between two exchanges
+// What exchanges may take of the time. The number of calls until the next one is fixed by the speed of the
+// past, and steps may become slower: so there are no fewer exchanges than that allows.
+constexpr double kShare = 0.01;
 
 // A handler of signals has no argument of ours.
 std::atomic<int> has_come{0};
@@ -78,11 +81,15 @@ bool StopOnSignal::requested() {
   const double now = now_seconds();
   const double seconds = std::max((now - last_) / static_cast<double>(calls_), 1e-9);  // of a call
   const int came = has_come;
-  const News mine{.stop = came != 0 ? came
-                          : asked_  ? options_.signal
-                                    : 0,
-                  .calls = last_ == 0 ? 1 : static_cast<std::int64_t>(options_.interval.count() / seconds)};
+  const News mine{
+      .stop = came != 0 ? came
+              : asked_  ? options_.signal
+                        : 0,
+      .calls = last_ == 0 ? 1
+                          : static_cast<std::int64_t>(
+                                std::min(options_.interval.count(), exchange_seconds_ / kShare) / seconds)};
   const std::vector<News> all = comm::all_gather_values(group_, mine);
+  exchange_seconds_ = last_ == 0 ? now_seconds() - now : std::min(exchange_seconds_, now_seconds() - now);
   for (const News& one : all) stopped_ = std::max(stopped_, static_cast<int>(one.stop));
   next_ = std::clamp<std::int64_t>(all.front().calls, 1, kMostCalls);
   calls_ = 0;

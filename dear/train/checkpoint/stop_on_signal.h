@@ -47,7 +47,8 @@ class StopOnSignal {
   std::atomic<bool> asked_{false};
   int stopped_ = 0;  // by this signal
   std::int64_t calls_ = 0, next_ = 1;
-  double last_ = 0;  // the last exchange
+  double last_ = 0;              // the last exchange
+  double exchange_seconds_ = 0;  // of the fastest one
 };
 
 }  // namespace dear

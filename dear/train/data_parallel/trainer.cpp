@@ -8,6 +8,7 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/say.h"
 #include "dear/comm/agreement/control_plane.h"
+#include "dear/comm/group/endings.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/schedule/policies/policy.h"
 #include "dear/train/autograd/operator_observer.h"
@@ -102,7 +103,7 @@ Trainer::~Trainer() {
     } else {
       try {
         if (engine_) failed_in_operator ? engine_->conductor().drain() : engine_->conductor().quiesce();
-        group_.barrier().wait();
+        group_.issue({.collective = Collective::barrier, .label = comm::kEndsWithinAStep}).wait();
       } catch (const std::exception&) {
         // The group has ended, here and on the peers.
       }

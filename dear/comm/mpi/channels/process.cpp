@@ -1,5 +1,7 @@
 #include "dear/comm/mpi/channels/process.h"
 
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -22,7 +24,6 @@
 namespace dear::channels {
 namespace {
 
-constexpr auto kFarewell = std::chrono::hours(1);
 // Between the farewell and the end of MPI, when nobody has anything to say any more: MPI may wait for ever
 // there (binding.cpp, [Note: Still before the end]).
 constexpr auto kParting = std::chrono::seconds(10);
@@ -41,6 +42,7 @@ struct Life {
   MpiWorld world;
   int serialized = 0;
   int error = 0;
+  std::chrono::nanoseconds patience{};  // with peers that have not come to the end
 };
 
 // MPI itself is one for the process.
@@ -101,7 +103,13 @@ void end(int status, void* /*unused*/) {
   if (mpi.phase == Life::Phase::started && !mpi.lost) {
     mpi.phase = Life::Phase::ending;
     mpi.changed.notify_all();
-    mpi.changed.wait_for(lock, kFarewell, [&] { return mpi.phase != Life::Phase::ending; });
+    if (!mpi.changed.wait_for(lock, mpi.patience, [&] { return mpi.phase != Life::Phase::ending; })) {
+      std::fprintf(
+          stderr,
+          "dear: rank %d ends without MPI's own end: not all ranks came to it within %s (if they only "
+          "take long, give a longer timeout)\n",
+          mpi.world.rank, format_seconds(std::chrono::duration<double>(mpi.patience).count()).c_str());
+    }
     mpi.changed.wait_for(lock, kParting, [&] { return mpi.phase != Life::Phase::parting; });
     if (mpi.phase == Life::Phase::ended) {
       return;
@@ -120,6 +128,7 @@ void start_mpi_thread(Life& mpi) {
 }  // namespace
 
 MpiWorld take_mpi(const MpiBinding& binding, bool outlive_peers, Deadline deadline) {
+  const std::chrono::nanoseconds patience = deadline.remaining();  // of what the program gave
   Life& mpi = life();
   std::unique_lock lock(mpi.mutex);
   if (mpi.in_use) {
@@ -162,6 +171,7 @@ MpiWorld take_mpi(const MpiBinding& binding, bool outlive_peers, Deadline deadli
                        : "it does not let threads call it in turn; use a build with MPI_THREAD_SERIALIZED"));
   }
   mpi.in_use = true;
+  mpi.patience = std::max(mpi.patience, patience);
   ++mpi.world.session;
   return mpi.world;
 }

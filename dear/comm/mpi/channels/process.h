@@ -24,9 +24,9 @@ MpiWorld take_mpi(const MpiBinding& binding, bool outlive_peers, Deadline deadli
 
 enum class MpiState : std::uint8_t { whole, lost };
 // Lost: something failed in it. The process then ends without a word to MPI, which would wait for ranks that
-// may be gone; else by MPI's own farewell, for which all ranks wait until one says that it failed, an hour at
-// most: who leaves early would have mpirun end those that still work. When all have met there, MPI has ten
-// seconds to end.
+// may be gone; else by MPI's own farewell, for which all ranks wait until one says that it failed, as long as
+// take_mpi() could wait at most: who leaves early would have mpirun end those that still work. When all have
+// met there, MPI has ten seconds to end.
 void give_back_mpi(MpiState state) noexcept;
 
 }  // namespace dear::channels
