@@ -17,8 +17,8 @@ namespace dear::torch_backend {
 // A group as a backend of torch.distributed for memory of the host: "dear". Programs that know process groups
 // alone (DistributedDataParallel, FSDP2, DTensor) get its collectives. All-reduces, reduces, reduce-scatters,
 // all-gathers, broadcasts, all-to-alls of equal blocks and barriers are the group's, of the types and
-// reductions that it has: sums, means (of integers towards zero), maxima, minima, and bitwise or; moving
-// takes any type. All else goes to `others`, a backend of the same ranks: sends and receives, gathers,
+// reductions that it has: sums, means (of int32 and int64 towards zero), maxima, minima, and bitwise or;
+// moving takes any type. All else goes to `others`, a backend of the same ranks: sends and receives, gathers,
 // scatters, products, all-reduces of sparse tensors, monitored barriers. ConfigError for other calls on
 // tensors that are sparse or elsewhere.
 //
