@@ -26,7 +26,7 @@ import dear
 from dear._C import ConfigError
 from dear._optimizer import Distributed
 
-__all__ = ["Accelerator", "InTrainer", "Trainer"]
+__all__ = ["Accelerator", "InTrainer"]  # and Trainer, which is made when it is asked for
 
 
 class Accelerator(accelerate.Accelerator):

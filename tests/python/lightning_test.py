@@ -112,13 +112,13 @@ def says(code: str) -> str:
 
 
 def imports_nothing() -> int:
-    """`import dear` leaves the framework alone, and where it is missing one sentence says so."""
-    code = "import sys, dear; print([one for one in sys.modules if 'lightning' in one])\n"
-    missing = (
-        "import sys; sys.modules['lightning'] = None\ntry:\n import dear.lightning\nexcept ImportError as e: print(e)"
-    )
-    told = says(code + missing)
-    wanted = "[]\ndear.lightning needs the package lightning: pip install lightning==2.6.6\n"
+    """`import dear` leaves frameworks alone, and where one is missing a sentence says so."""
+    code = "import sys, dear; print({*sys.modules} & {'lightning', 'accelerate', 'transformers'} or 'none')\n"
+    for name, package in (("lightning", "lightning"), ("huggingface", "accelerate")):
+        code += f"sys.modules['{package}'] = None\ntry:\n import dear.{name}\nexcept ImportError as e: print(e)\n"
+    told = says(code)
+    wanted = "none\ndear.lightning needs the package lightning: pip install lightning==2.6.6\n"
+    wanted += "dear.huggingface needs the package accelerate: pip install accelerate==1.15.0\n"
     if told != wanted:
         print(told, file=sys.stderr)
     return 0 if told == wanted else 1
