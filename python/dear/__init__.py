@@ -34,6 +34,7 @@ from ._failures import install as _install
 from ._join import Join, join
 from ._kfac import KFAC
 from ._kfac_planning import KfacPlan, KfacRow, plan_kfac
+from ._model_parts import Parts, distribute_parts
 from ._moe import MoE
 from ._moe_linears import defer_weight_gradients, restore_weight_gradients
 from ._moe_transformers import share_out_experts
@@ -78,6 +79,7 @@ __all__ = [
     "MoE",
     "ModelledNetwork",
     "OverRanks",
+    "Parts",
     "Pipeline",
     "Plan",
     "PlanRow",
@@ -103,6 +105,7 @@ __all__ = [
     "clusters",
     "defer_weight_gradients",
     "distribute",
+    "distribute_parts",
     "export_checkpoint",
     "import_checkpoint",
     "init",

@@ -348,6 +348,16 @@ class DataParallel(_rounds.ByRounds, Balanced, Compressed, Joined, Rebuilding, W
                 holder.state[parameter] = _state.placed(alone, parameter, group)
         self._experts.leave()
 
+    def abandon(self, reason: str = "its program gave the training up") -> None:
+        """Ends the training on this rank without a wait for the others, for a program that goes on after an error: the module keeps
+        what this rank has of it, gradients of a step that did not end are lost, and the optimiser is one of its own class, without
+        the state that lay in shards. Ranks that train on get an error that names this one and the reason: their group has ended,
+        which is the one that distribute() was given, or made."""
+        if self.__dict__.get("_open") is not None:
+            for group in (self._group, self._everyone):
+                group.abort(f"rank {self._everyone.rank}: {reason}")
+        self._end()
+
     def _end(self) -> None:
         for one in list(self.__dict__.get("_beside", ())):
             one._end()

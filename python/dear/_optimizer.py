@@ -225,8 +225,8 @@ def _subclass(mixin: type[Distributed], cls: type[Optimizer]) -> Any:
         class First(type(cls)):  # type: ignore[misc]
             def mro(self) -> list[type]:
                 order = super().mro()
-                place = order.index(cls)
-                return order[:place] + before + order[place:]
+                place = order.index(cls)  # a class that a framework derives has them by inheritance
+                return order[:place] + [one for one in before if one not in order] + order[place:]
 
         own = {"__module__": cls.__module__, "__doc__": cls.__doc__}
         _subclasses[mixin, cls] = First(cls.__name__, (cls,), own)

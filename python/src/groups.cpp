@@ -88,6 +88,9 @@ void bind_groups(py::module_& module) {
   group.def_property_readonly("rank", &Group::rank, "The number of this process, from 0.")
       .def_property_readonly("size", &Group::size, "How many ranks there are.")
       .def_property_readonly("backend", &backend_of, "What carries bytes between the ranks, as \"shm\".")
+      .def("abort", &Group::abort, py::arg("reason"), py::call_guard<py::gil_scoped_release>(),
+           "Ends the group with this reason, without a wait: what waits for it here and on other ranks "
+           "throws, and so does every later call.")
       .def("__repr__", [](const Group& self) {
         return "<dear.Group: rank " + std::to_string(self.rank()) + ", " + self.description() + ">";
       });

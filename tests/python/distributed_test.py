@@ -156,6 +156,17 @@ class Collectives(unittest.TestCase):
             expected = sum(values(50, torch.float64, rank) for rank in range(self.ranks)) / self.ranks
             torch.testing.assert_close(value, expected.to(dtype), rtol=1e-2, atol=1e-2)
 
+    def test_means_of_integers_are_cut_towards_zero(self) -> None:
+        for dtype in (torch.int32, torch.int64):
+            value = torch.tensor([self.rank, 3 * self.rank + 1, -5 * self.rank - 1], dtype=dtype)
+            dist.all_reduce(value, dist.ReduceOp.AVG)  # 6/4, 22/4, -34/4
+            self.assertEqual(value.tolist(), [1, 5, -8], dtype)
+            dist.reduce(value.fill_(self.rank), 1, dist.ReduceOp.AVG)
+            self.assertTrue(self.rank != 1 or value.tolist() == [1, 1, 1])
+        part = torch.empty(2, dtype=torch.int64)
+        dist.reduce_scatter_tensor(part, torch.arange(8) + self.rank, dist.ReduceOp.AVG)
+        self.assertEqual(part.tolist(), [2 * self.rank + 1, 2 * self.rank + 2])
+
     def test_all_reduce_of_every_size(self) -> None:
         for size in SIZES:
             value = values(size, torch.float32, self.rank)

@@ -46,6 +46,10 @@ bool GradientArrivals::were_dropped(std::size_t but, const std::function<bool(st
   return one_of_all;
 }
 
+bool GradientArrivals::all_deferred() const {
+  return nothing_sent() && std::all_of(arrivals_.begin(), arrivals_.end(), [](int n) { return n == 0; });
+}
+
 void GradientArrivals::end_iteration() {
   for (std::size_t i = 0; i < expected_.size(); ++i) expected_[i] = std::max(expected_[i], arrivals_[i]);
   forget();

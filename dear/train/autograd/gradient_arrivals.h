@@ -43,6 +43,8 @@ class GradientArrivals {
   [[nodiscard]] std::optional<std::size_t> late() const { return late_; }
 
   [[nodiscard]] bool any() const { return last_.has_value(); }
+  // Whether every gradient so far was deferred, so that no rank that makes the same calls has sent anything.
+  [[nodiscard]] bool all_deferred() const;
   [[nodiscard]] int arrivals(std::size_t parameter) const { return arrivals_[parameter]; }
   [[nodiscard]] int expected(std::size_t parameter) const { return expected_[parameter]; }
   [[nodiscard]] bool used(std::size_t parameter) const { return used_[parameter]; }

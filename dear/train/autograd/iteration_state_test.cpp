@@ -129,7 +129,10 @@ TEST(GradientArrivals, CompleteALayerWithTheLastOfAllItsGradients) {
   for (int iteration = 0; iteration < 2; ++iteration) {
     EXPECT_FALSE(arrivals.any());
     EXPECT_TRUE(arrivals.nothing_sent());
+    EXPECT_TRUE(arrivals.all_deferred());
     EXPECT_EQ(arrivals.counted(2), GradientArrivals::Complete::nothing);
+    EXPECT_TRUE(arrivals.nothing_sent());
+    EXPECT_FALSE(arrivals.all_deferred());
     EXPECT_EQ(arrivals.counted(1), GradientArrivals::Complete::parameter);
     EXPECT_EQ(arrivals.counted(2), GradientArrivals::Complete::layer);
     EXPECT_TRUE(arrivals.sent(2));

@@ -198,7 +198,8 @@ class DataParallel {
   };
   // What the optimiser remembers of each trained parameter, gathered from the shards, whole on every rank.
   // Every rank calls it after the same step(), before the next backward: MismatchError on each when not.
-  // Takes room for the state of all parameters. Before the first step(): what the optimiser itself holds.
+  // Passes in no_sync() may come before it. Takes room for the state of all parameters. Before the first
+  // step(): what the optimiser itself holds.
   [[nodiscard]] std::vector<StateOfParameter> optimizer_state();
   // Replaces it, after a step() and before the next backward, by the same on every rank, which calls it after
   // the same step(): MismatchError on each when not. ConfigError on every rank, nothing changed, for a vector

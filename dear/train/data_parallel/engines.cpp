@@ -118,7 +118,9 @@ std::vector<DataParallel::StateOfParameter> Engines::optimizer_state() {
   own_.throw_if_failed();
   std::vector<std::optional<OptimizerState>> states;
   if (own_.has_state()) {
-    own_.state_.require_between_steps("optimizer_state");
+    // Passes in no_sync() have sent nothing, and gradients lie where no state does.
+    const bool closed = own_.state_.now() == autograd::IterationState::State::closed;
+    if (closed || !own_.arrivals_.all_deferred()) own_.state_.require_between_steps("optimizer_state");
     own_.waits.wait_for_all();
     own_.uneven_inputs.announce({.call = agreement::Call::optimizer_state});
     agreement::meet(own_.group_, agreement::Call::optimizer_state, own_.record_.commits(own_.engine_.get()));

@@ -47,7 +47,6 @@ std::optional<Operation> Backend::operation_of(Collective collective, const at::
   const std::optional<DType> dtype = process_group::dtype_of(like.scalar_type());
   const std::optional<Reduction> how = reduction_of(reduction);
   if (!dtype || !how || !obstacle_to(*dtype, *how).empty()) return std::nullopt;
-  if (*how == Reduction::average && !at::isFloatingType(like.scalar_type())) return std::nullopt;
   operation.dtype = *dtype;
   operation.reduction = *how;
   return operation;

@@ -17,10 +17,10 @@ namespace dear::torch_backend {
 // A group as a backend of torch.distributed for memory of the host: "dear". Programs that know process groups
 // alone (DistributedDataParallel, FSDP2, DTensor) get its collectives. All-reduces, reduces, reduce-scatters,
 // all-gathers, broadcasts, all-to-alls of equal blocks and barriers are the group's, of the types and
-// reductions that it has: sums, means (of floating-point types), maxima, minima, and bitwise or; moving takes
-// any type. All else goes to `others`, a backend of the same ranks: sends and receives, gathers, scatters,
-// products, all-reduces of sparse tensors, monitored barriers. ConfigError for other calls on tensors that
-// are sparse or elsewhere.
+// reductions that it has: sums, means (of int32 and int64 towards zero), maxima, minima, and bitwise or;
+// moving takes any type. All else goes to `others`, a backend of the same ranks: sends and receives, gathers,
+// scatters, products, all-reduces of sparse tensors, monitored barriers. ConfigError for other calls on
+// tensors that are sparse or elsewhere.
 //
 // Works are asynchronous: the call returns at once, and what the tensors hold until the work is complete is
 // undefined. Waiting throws a DistBackendError that names the rank at fault; the group has ended then. Every

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 import dear
 
@@ -39,6 +40,27 @@ def train(model: dear.DataParallel, optimizer: torch.optim.Optimizer, first: int
         square(model, step, RANK).backward()
         optimizer.step()
     model.synchronize()
+
+
+@behaviour(
+    "(users) a checkpoint between the passes of an accumulation",
+    "state_dict() of the optimiser after passes in no_sync(): that of the last step; after others an error",
+)
+def state_in_an_accumulation() -> None:
+    def adam(model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(model.parameters(), lr=0.01)
+
+    model, optimizer = dear.distribute(made := mlp(), adam(made), fusion="layer")
+    for step in range(4):
+        with model.no_sync():
+            square(model, step, RANK).backward()
+        state = optimizer.state_dict()["state"]
+        assert all(one["step"] == step for one in state.values()), state
+        square(model, step, RANK).backward()
+        if step:  # before the first step nothing is sent
+            refuses(dear.ConfigError, optimizer.state_dict, "optimizer_state", "next backward")
+        optimizer.step()
+    same(model, plain(mlp, [square, square], adam))
 
 
 @behaviour(

@@ -66,6 +66,61 @@ def gan() -> None:
 
 
 @behaviour(
+    "(users) a GAN in one module, test_ddp_multiple_models",
+    "parts of one module with an optimiser each, in turns, by dear.distribute_parts(); names of parameters in its errors",
+)
+def parts_of_one_module() -> None:
+    plain = pair()
+    turns(*plain, *map(adam, plain), range(WORLD))
+    for policy in ("wfbp", "dear"):
+        made = nn.ModuleList(pair())
+        parts, optimizers = dear.distribute_parts(made, [*map(adam, made)], policy=policy, fusion="layer")
+        turns(*made, *optimizers, range(RANK, RANK + 1))
+        with parts.no_sync():
+            made[1](batch(0, RANK, features=6).double()).sum().backward()
+        assert len(optimizers[1].state_dict()["state"]) == 4  # of the last step
+        parts.discard_step()
+        parts.synchronize()
+        same(made, nn.ModuleList(plain), 1e-9)
+        parts.close()
+    halves = [made[0].parameters(), [*made[1].parameters()][:1]]
+    both = [torch.optim.SGD(half, 0.1) for half in halves]
+    refuses(dear.ConfigError, lambda: dear.distribute_parts(made, both), "'1.0.bias'", "freeze")
+    refuses(dear.ConfigError, lambda: dear.distribute_parts(made, [*both, both[1]]), "'1.0.weight'", "1 and 2")
+    refuses(dear.ConfigError, lambda: dear.distribute_parts(made, []), "no optimiser")
+
+
+@behaviour(
+    "(users) an error of one rank that its program catches",
+    "abandon() ends the training on one rank; the others get an error that names it and the reason; a new training goes on",
+)
+def abandoned_by_one_rank() -> None:
+    made = mlp()
+    model, optimizer = dear.distribute(made, sgd(made), fusion="layer")
+
+    def train() -> None:
+        for step in range(8):
+            if RANK == 1 and step == 3:
+                return model.abandon("its disk is full")
+            made_loss = model(batch(step, RANK)).square().mean()
+            made_loss.backward()
+            optimizer.step()
+
+    if RANK == 1:
+        train()
+        assert type(optimizer) is torch.optim.SGD and torch.isfinite(made(batch(0, 0))).all()
+        refuses(dear.ConfigError, model.synchronize, "closed")
+    else:
+        refuses(dear.Error, train, "rank 1", "its disk is full")
+        model.abandon()
+    again = mlp()
+    model, optimizer = dear.distribute(again, sgd(again), fusion="layer")
+    model(batch(0, RANK)).square().mean().backward()
+    optimizer.step()
+    model.close()
+
+
+@behaviour(
     "(users) one layer in two optimisers",
     "a parameter that two optimisers would train",
     "refused, with its name",

@@ -76,6 +76,28 @@ class Examples(Programs):
         self.assertIn("pip install", ended.stderr)
 
 
+class Frameworks(Programs):
+    def test_finetuning(self):
+        PROGRAMS["finetune_gpt2"] = PROGRAMS["gpt2"]
+        self.check(["finetune_gpt2"], ["finetune_gpt2"])
+
+    def test_lightning(self):
+        """Lightning starts the second process itself."""
+        found = []
+        for ranks in (1, 2):
+            program = [EXAMPLES / "lightning_digits.py", "--devices", ranks, "--steps", 48, "--report", 12]
+            job = self.start(sys.executable, "-B", *program, environment={"OMP_NUM_THREADS": "1"})
+            ended = job.end()
+            job.wait_until_gone()
+            self.assertEqual(ended.returncode, 0, ended)
+            self.assertIn(f", {ranks} ranks", ended.stdout)
+            found.append([float(one) for one in re.findall(r"loss ([\d.]+)", ended.stdout)])
+        self.assertEqual(len(found[0]), 4)
+        self.assertLess(found[0][-1], found[0][0])
+        for one, other in zip(*found, strict=True):
+            self.assertAlmostEqual(one, other, delta=2e-4)
+
+
 class MoreExamples(Programs):
     def test_muon_and_gpt2(self):
         self.check(["muon", "gpt2"], ["muon"])
