@@ -146,9 +146,9 @@ TraceBreakdown break_down(const Trace& trace) {
                               .count = named.count / share,
                               .seconds = named.seconds / share});
   }
-  std::stable_sort(
-      result.collectives.begin(), result.collectives.end(),
-      [](const auto& a, const auto& b) { return std::tie(a.bucket, a.name) < std::tie(b.bucket, b.name); });
+  std::stable_sort(result.collectives.begin(), result.collectives.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.bucket, a.name) < std::tie(b.bucket, b.name);
+  });
   std::stable_sort(result.names.begin(), result.names.end(),
                    [](const NamedTime& a, const NamedTime& b) { return a.seconds > b.seconds; });
   result.stragglers = stragglers_in(result.ranks);

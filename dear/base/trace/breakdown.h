@@ -17,10 +17,10 @@ struct RankBreakdown {
   std::int64_t iterations = 0;  // counted, of this rank
   // The sum of the four that follow.
   double iteration_seconds = 0;
-  double computation_seconds = 0;  // work on the compute lane while nothing travels
-  double hidden_seconds = 0;       // work on the compute lane while a collective is on the wire
-  double exposed_seconds = 0;      // exposed communication
-  double idle_seconds = 0;         // neither work, nor communication, nor a wait
+  double computation_seconds = 0;    // work on the compute lane while nothing travels
+  double hidden_seconds = 0;         // work on the compute lane while a collective is on the wire
+  double exposed_seconds = 0;        // exposed communication
+  double idle_seconds = 0;           // neither work, nor communication, nor a wait
   double communication_seconds = 0;  // at least one collective is on the wire
   trace::Intervals exposed{};        // in all iterations
 };
@@ -49,10 +49,10 @@ struct Straggler {
 };
 
 struct TraceBreakdown {
-  std::vector<RankBreakdown> ranks;             // ascending
+  std::vector<RankBreakdown> ranks;              // ascending
   std::vector<CollectiveBreakdown> collectives;  // by bucket, then by name
-  std::vector<NamedTime> names;                 // the longest first
-  std::vector<Straggler> stragglers;            // slowdown of at least kStraggles, the slowest first
+  std::vector<NamedTime> names;                  // the longest first
+  std::vector<Straggler> stragglers;             // slowdown of at least kStraggles, the slowest first
 };
 inline constexpr double kStraggles = 1.1;
 

@@ -81,8 +81,8 @@ struct Steps {
       if (!steps.empty() || (category == "gpu_user_annotation" && !of_device)) continue;
       for (const Event& event : events) {
         if (event.category == category && event.name.starts_with(kStep))
-          steps.push_back({event.begin, event.end(),
-                           std::strtoll(event.name.c_str() + kStep.size(), nullptr, 10)});
+          steps.push_back(
+              {event.begin, event.end(), std::strtoll(event.name.c_str() + kStep.size(), nullptr, 10)});
       }
     }
     std::sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) { return a.begin < b.begin; });
@@ -202,7 +202,8 @@ KinetoTrace parse_kineto(std::string_view text, const std::string& source) {
   of_device ? add_device(events, spans) : add_host(events, spans);
   std::int64_t base = 0;
   if (document.has("baseTimeNanoseconds")) base = document.member("baseTimeNanoseconds").integer();
-  return {.trace = {.title = of_device ? "torch.profiler, kernels of a GPU" : "torch.profiler, operators of the host",
+  return {.trace = {.title = of_device ? "torch.profiler, kernels of a GPU"
+                                       : "torch.profiler, operators of the host",
                     .network = "",
                     .spans = std::move(spans).take()},
           .origin_nanoseconds = base + std::llround(origin * 1e3)};

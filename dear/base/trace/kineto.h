@@ -10,7 +10,7 @@
 namespace dear {
 
 struct KinetoTrace {
-  Trace trace;                        // of one rank; begins at 0
+  Trace trace;                          // of one rank; begins at 0
   std::int64_t origin_nanoseconds = 0;  // of its 0, on the clock of the host
 };
 
@@ -18,7 +18,8 @@ struct KinetoTrace {
 bool is_kineto(std::string_view text);
 
 // Iterations are the steps of the profiler (ProfilerStep#N); without one the trace is a single iteration.
-// - With kernels of a GPU: lane "compute" has the kernels, "network" those of NCCL, "copies" copies and sets of
+// - With kernels of a GPU: lane "compute" has the kernels, "network" those of NCCL, "copies" copies and sets
+// of
 //   memory. What the host does is left out.
 // - Without: "compute" has the outermost operators of the thread that steps and of autograd's, "network" the
 //   collectives of c10d's backends, "thread N" the operators of other threads.

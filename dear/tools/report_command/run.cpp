@@ -42,7 +42,8 @@ bool is_metrics(const Json& json) {
 // Whether the first line of a text is one of a metrics file, or the begin of such a line.
 bool begins_as_metrics(std::string_view line) {
   return line.find("\"exposed_seconds\"") != std::string_view::npos &&
-         line.find("\"overlap\"") != std::string_view::npos && line.find("\"iteration\"") != std::string_view::npos;
+         line.find("\"overlap\"") != std::string_view::npos &&
+         line.find("\"iteration\"") != std::string_view::npos;
 }
 
 Metrics parse_metrics(const std::vector<std::string_view>& lines, const std::string& source) {
@@ -121,8 +122,8 @@ void Runs::add_trace(Run& run, const std::string& source, std::string_view text)
                       "NAME={}",
                       source, run.name, rank, source));
   }
-  const auto first = std::find_if(origins_.begin(), origins_.end(),
-                                  [&](const Origin& one) { return one.name == run.name; });
+  const auto first =
+      std::find_if(origins_.begin(), origins_.end(), [&](const Origin& one) { return one.name == run.name; });
   shift(trace, static_cast<double>(origin - first->nanoseconds) / 1e9);
   run.trace->spans.insert(run.trace->spans.end(), trace.spans.begin(), trace.spans.end());
 }

@@ -67,10 +67,9 @@ function overview(runs) {
     }
   }
   if (rows.length === 0) return null;
-  const best = rows.length > 1 ? rows.reduce((least, row, index) => (row.iteration_seconds < rows[least].iteration_seconds ? index : least), 0) : -1;
-  return [element("p", { class: "note", text: "Times of one iteration. Exposed communication: a rank computes nothing because it waits for the network." + (best >= 0 ? " The fastest is bold." : "") }),
+  return [element("p", { class: "note", text: "Times of one iteration. Exposed communication: a rank computes nothing because it waits for the network." }),
     table([{ name: "run" }, { name: "from" }, { name: "ranks" }, { name: "iteration_seconds", label: "iteration" }, { name: "communication_seconds", label: "communication" },
-      { name: "exposed", label: "exposed", write: seconds }, { name: "hidden", label: "hidden", write: percent }], rows.slice(0, LONGEST_TABLE), { best, caption: "Runs" })];
+      { name: "exposed", label: "exposed", write: seconds }, { name: "hidden", label: "hidden", write: percent }], rows.slice(0, LONGEST_TABLE))];
 }
 
 function comparison(runs) {
@@ -85,16 +84,17 @@ function comparison(runs) {
       const [of_a, of_b] = [a.groups[title], b.groups[title]];
       let names = Object.keys(of_a).filter((name) => name in of_b && (of_a[name] !== 0 || of_b[name] !== 0));
       const by_name = title.startsWith("Spans");
-      if (by_name) names = [...new Set([...Object.keys(of_a), ...Object.keys(of_b)])].sort((x, y) => Math.abs((of_b[y] ?? 0) - (of_a[y] ?? 0)) - Math.abs((of_b[x] ?? 0) - (of_a[x] ?? 0))).slice(0, 15);
+      const differs = (name) => Math.abs((of_b[name] ?? 0) - (of_a[name] ?? 0)) > 0.005 * Math.max(of_a[name] ?? 0, of_b[name] ?? 0);
+      if (by_name) names = [...new Set([...Object.keys(of_a), ...Object.keys(of_b)])].sort((x, y) => Math.abs((of_b[y] ?? 0) - (of_a[y] ?? 0)) - Math.abs((of_b[x] ?? 0) - (of_a[x] ?? 0))).filter(differs).slice(0, 15);
       if (names.length === 0) continue;
       rows.push(element("tr", { class: "group" }, element("th", { colspan: "5", scope: "rowgroup", text: by_name ? `${title}: the largest differences` : title })));
       for (const name of names) {
         const kind = by_name ? "x_seconds" : name, x = of_a[name], y = of_b[name];
-        const difference = (y ?? 0) - (x ?? 0), ratio = x ? difference / Math.abs(x) : NaN;
+        const difference = (y ?? 0) - (x ?? 0), ratio = x && difference ? difference / Math.abs(x) : NaN;
         const judged = Math.abs(ratio) < 0.005 || !/seconds/.test(kind) ? "" : difference > 0 ? "worse" : "better";
         rows.push(element("tr", { "data-row": `${title}/${name}` }, element("th", { scope: "row", class: "text", text: by_name ? name : words_of(name) }), cell(x ?? null, { name: kind }), cell(y ?? null, { name: kind }),
           cell(difference, { name: kind, text: (difference > 0 ? "+" : "") + (/fraction|overlap/.test(kind) ? `${(100 * difference).toFixed(1)} points` : writer_of(kind)(difference)), kind: judged }),
-          Number.isFinite(ratio) && !/fraction|overlap/.test(kind) ? element("td", { class: judged, text: `${ratio > 0 ? "+" : ""}${(100 * ratio).toFixed(1)} %` }) : element("td")));
+          Number.isFinite(ratio) && !/fraction|overlap/.test(kind) ? element("td", { class: judged, text: Math.abs(ratio) < 0.0005 ? "" : `${ratio > 0 ? "+" : ""}${Math.abs(ratio) < 10 ? (100 * ratio).toFixed(1) : digits(100 * ratio)} %` }) : element("td")));
       }
     }
     place.replaceChildren(rows.length === 0 ? element("p", { text: "These two have no number in common: one is a trace, the other results." }) :

@@ -5,7 +5,7 @@ function cell(value, { tag = "td", name = "", text = undefined, kind = "" } = {}
     return element(tag, { text: shown, "data-value": String(value), title: String(value), class: kind });
   }
   const words = value === null || value === undefined ? "–" : typeof value === "boolean" ? (value ? "yes" : "no") : String(value);
-  return element(tag, { text: text ?? words, class: `text ${kind}` });
+  return element(tag, { text: text ?? words, class: value === null || value === undefined ? kind : `text ${kind}` });
 }
 
 // `columns`: [{name, label, write}]; `rows`: objects by name.

@@ -320,7 +320,8 @@ function timelines(runs) {
     ...view.panels.map((panel) => panel.element));
   const refresh = () => { view.panels.forEach((panel) => { panel.colours = null; panel.resize(); }); view.draw(); };
   new ResizeObserver(refresh).observe(made);
-  addEventListener("scroll", () => { if (view.panels.some((panel) => panel.stale && panel.in_sight())) view.draw(); }, { passive: true });
+  const sight = new IntersectionObserver(() => { if (view.panels.some((panel) => panel.stale)) view.draw(); });
+  view.panels.forEach((panel) => sight.observe(panel.frame));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refresh);
   const print = (printing) => () => { document.printing = printing; view.panels.forEach((panel) => { panel.colours = null; panel.resize(); panel.draw(); }); };
   addEventListener("beforeprint", print(true));

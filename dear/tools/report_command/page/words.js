@@ -27,7 +27,7 @@ function scaled(value, units, base) {
 }
 const SECONDS = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
 const BYTES = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "bytes"]];
-function seconds(value) { return value === 0 ? "0 s" : scaled(value, SECONDS); }
+function seconds(value) { return Math.abs(value) < 5e-13 ? "0 s" : scaled(value, SECONDS); }
 function bytes(value) { return value === 0 ? "0 bytes" : scaled(value, BYTES); }
 function percent(value) { return `${(100 * value).toFixed(Math.abs(value) < 0.0995 ? 1 : 0)} %`; }
 
