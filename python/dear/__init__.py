@@ -37,6 +37,7 @@ from ._moe_linears import defer_weight_gradients, restore_weight_gradients
 from ._moe_transformers import share_out_experts
 from ._pipeline import Pipeline, pipeline
 from ._planning import CompressedRow, Gain, LeftOut, Plan, PlanRow, Sensitivity, plan
+from ._report import Report, report
 from ._rounds import DiLoCo, LocalSGD
 from ._simulation import Case, Simulation, Timeline, clusters, models, policies, simulate
 from ._stop import StopOnSignal
@@ -77,6 +78,7 @@ __all__ = [
     "Pipeline",
     "Plan",
     "PlanRow",
+    "Report",
     "ScheduleError",
     "Sensitivity",
     "Simulation",
@@ -108,6 +110,7 @@ __all__ = [
     "plan",
     "plan_kfac",
     "policies",
+    "report",
     "restore_weight_gradients",
     "save",
     "share_out_experts",
