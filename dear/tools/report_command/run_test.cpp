@@ -47,7 +47,7 @@ TEST(Runs, KeepFilesOfOneNameTogether) {
   runs.add("a", "m.jsonl", kMetrics);
   runs.add("a", "r.json", kResult);
   ASSERT_EQ(runs.runs().size(), 2U);
-  const Run& run = runs.runs()[0];
+  const auto& run = runs.runs()[0];
   EXPECT_EQ(run.name, "a");
   EXPECT_EQ(run.trace->spans.size(), 2U);
   EXPECT_EQ(run.metrics.at(0).at(0).at("seconds"), 0.5);
