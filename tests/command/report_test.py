@@ -123,11 +123,11 @@ class Report(unittest.TestCase):
             self.assertEqual(run["results"], [result])
             summary = run["trace"]["summary"]
             self.assertAlmostEqual(summary["iteration_seconds"], result["iteration_seconds"], delta=1e-8)
-            # The trace counts an update on a lane of its own as no computation, the result does.
+            # A result counts an update on a lane of its own as computation, a trace what of it is waited for as exposed.
             beside = summary["update_seconds"] if run["name"] == "dear" else 0
-            self.assertAlmostEqual(
-                summary["exposed_communication_seconds"] - beside, result["exposed_communication_seconds"], delta=1e-6
-            )
+            least = result["exposed_communication_seconds"]
+            self.assertGreaterEqual(summary["exposed_communication_seconds"], least - 1e-8)
+            self.assertLessEqual(summary["exposed_communication_seconds"], least + beside + 1e-8)
             text = self.succeed("trace", "summary", f"{run['name']}.json")
             hidden = re.search(r"hidden +(\d+) %", text).group(1)
             self.assertEqual(f"{100 * summary['hidden_fraction']:.0f}", hidden)
@@ -148,7 +148,8 @@ class Report(unittest.TestCase):
                 ("iteration", 20),
             ):
                 self.assertAlmostEqual(rank[f"{name}_seconds"], milliseconds / 1e3, places=9, msg=name)
-        self.assertEqual(run["stragglers"], [{"rank": 2, "slowdown": 1.5}])
+        self.assertEqual([one["rank"] for one in run["stragglers"]], [2])
+        self.assertAlmostEqual(run["stragglers"][0]["slowdown"], 1.5, places=9)
         (collective,) = run["by_collective"]
         self.assertEqual((collective["name"], collective["bucket"]), ("reduce-scatter bucket 0", 0))
         self.assertAlmostEqual(collective["seconds"], (10 + 10 + 5.5) / 3e3, places=9)
