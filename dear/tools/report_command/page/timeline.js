@@ -235,7 +235,7 @@ class Panel {
       if (activity !== last_style) brush.fillStyle = colours[last_style = activity];
       brush.fillRect(x, y + 2, end - x, ROW - 4);
       if (end - x > 34) {
-        brush.fillStyle = activity === "wait" ? colours.ink : colours["on-colour"];
+        brush.fillStyle = activity === "wait" ? colours.ink : activity === "forward" || activity === "backward" || activity === "other" ? colours["on-colour"] : "#111418";
         brush.fillText(name.length * 6 > end - x - 6 ? `${name.slice(0, Math.floor((end - x - 12) / 6))}…` : name, x + 3, y + ROW / 2 + 1, end - x - 4);
         last_style = "";
       }
