@@ -40,6 +40,7 @@ from ._moe_linears import defer_weight_gradients, restore_weight_gradients
 from ._moe_transformers import share_out_experts
 from ._pipeline import Pipeline, pipeline
 from ._planning import CompressedRow, Gain, LeftOut, Plan, PlannedRound, PlannedRounds, PlanRow, Sensitivity, plan
+from ._report import Report, report
 from ._rounds import DiLoCo, LocalSGD
 from ._simulation import Case, Simulation, Timeline, clusters, models, policies, simulate
 from ._stop import StopOnSignal
@@ -85,6 +86,7 @@ __all__ = [
     "PlanRow",
     "PlannedRound",
     "PlannedRounds",
+    "Report",
     "ScheduleError",
     "ShardWeights",
     "Sensitivity",
@@ -118,6 +120,7 @@ __all__ = [
     "plan",
     "plan_kfac",
     "policies",
+    "report",
     "restore_weight_gradients",
     "save",
     "shard_weights",

@@ -77,7 +77,7 @@ class General(Command):
         self.assertRegex(self.succeed("--version"), r"^dear \d+\.\d+\.\d+")
 
     def test_lists_its_commands(self):
-        for command in ("train", "launch", "profile", "replay", "simulate", "plan", "pipeline", "rounds", "edge", "tune", "study", "models", "clusters", "trace", "bench", "aggregate"):
+        for command in ("train", "launch", "profile", "replay", "simulate", "plan", "pipeline", "rounds", "edge", "tune", "study", "models", "clusters", "trace", "report", "bench", "aggregate"):
             self.assertIn(f"\n  {command} ", self.succeed("--help"))
 
     def test_every_command_has_help(self):

@@ -45,6 +45,7 @@ NEEDED = {
     "dear pipeline plan": PIPELINE,
     "dear pipeline simulate": PIPELINE,
     "dear trace summary": ["model.json"],
+    "dear report": ["model.json"],
     "dear models export": ["resnet50", "--out", "out.json"],
     "dear completion": ["bash"],
 }

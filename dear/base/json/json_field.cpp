@@ -35,25 +35,53 @@ bool holds(const std::vector<std::string_view>& names, const std::string& name) 
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// Looks at names and texts while they are parsed, and keeps nothing: a parser with a callback takes time that
+// is quadratic in the length of a list of objects.
+class Names final : public nlohmann::json_sax<Json> {
+ public:
+  bool start_object(std::size_t /*elements*/) override {
+    names_.emplace_back();
+    return true;
+  }
+  bool end_object() override {
+    names_.pop_back();
+    return true;
+  }
+  bool key(std::string& name) override {
+    if (!names_.back().insert(name).second)
+      throw ConfigError(fmt::format("{} stands twice in one object: leave one out", quoted(Json(name))));
+    return string(name);
+  }
+  bool string(std::string& text) override {
+    if (text.size() > kLongestText || !is_printable(text))
+      require_readable(text, fmt::format("the text {}", quoted(Json(text))));
+    return true;
+  }
+  bool null() override { return true; }
+  bool boolean(bool /*value*/) override { return true; }
+  bool number_integer(std::int64_t /*value*/) override { return true; }
+  bool number_unsigned(std::uint64_t /*value*/) override { return true; }
+  bool number_float(double /*value*/, const std::string& /*text*/) override { return true; }
+  bool binary(Json::binary_t& /*value*/) override { return true; }
+  bool start_array(std::size_t /*elements*/) override { return true; }
+  bool end_array() override { return true; }
+  // The parser that follows says why.
+  bool parse_error(std::size_t /*place*/, const std::string& /*token*/,
+                   const Json::exception& /*error*/) override {
+    return false;
+  }
+
+ private:
+  std::vector<std::set<std::string>> names_;  // of the objects around what is read
+};
+
 Json parsed(std::string_view text) {
   if (text.starts_with("\x1f\x8b")) throw ConfigError("it is compressed by gzip: unpack it by gunzip");
   require_shallow(text);
-  std::vector<std::set<std::string>> names;  // of the objects around what is read
-  const auto look = [&](int, Json::parse_event_t event, Json& value) {
-    if (event == Json::parse_event_t::object_start) names.emplace_back();
-    if (event == Json::parse_event_t::object_end) names.pop_back();
-    if (event == Json::parse_event_t::key && !names.back().insert(value.get<std::string>()).second)
-      throw ConfigError(fmt::format("{} stands twice in one object: leave one out", quoted(value)));
-    const bool is_text =
-        event == Json::parse_event_t::key || (event == Json::parse_event_t::value && value.is_string());
-    if (!is_text) return true;
-    const std::string& said = value.get_ref<const std::string&>();
-    if (said.size() > kLongestText || !is_printable(said))
-      require_readable(said, fmt::format("the text {}", quoted(value)));
-    return true;
-  };
+  Names names;
+  static_cast<void>(Json::sax_parse(text, &names));
   try {
-    return Json::parse(text, look);
+    return Json::parse(text);
   } catch (const Json::exception& error) {
     // "[json.exception.parse_error.101] parse error at line 3, column 5: ..."
     const std::string_view message = error.what();

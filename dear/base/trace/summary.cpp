@@ -11,113 +11,18 @@
 #include <fmt/format.h>
 
 #include "dear/base/trace/intervals.h"
+#include "dear/base/trace/rank_times.h"
 #include "dear/base/vocabulary/units.h"
 
-// [Note: what is counted] For each rank, on the rank's own spans:
-// - The window of an iteration begins with the first work of that iteration on the lane "compute", and
-//   ends where the window of the next iteration begins. The last window ends with the rank's last span.
-//   Everything below is measured in windows, whichever iteration a span belongs to: an all-gather under
-//   the next forward counts there.
-// - Work on the compute lane is every span that is neither a wait nor communication, without the waits on
-//   that lane: a live forward span contains the waits for its parameters, in which nothing is computed.
-// - Communication is the time in which at least one communication span runs, on any lane.
-// - Exposed communication is the time without work on the compute lane in which communication runs or the
-//   compute lane waits. A live trace shows it as wait spans, a simulated one as gaps under which the
-//   network works. A wait counts even if this rank sends and receives nothing: then it waits for a slower
-//   rank. An idle gap with neither is not exposed.
-// - An update on a lane of its own is no work of the compute lane, because it may run while that lane
-//   waits.
 namespace dear {
 namespace {
 
-constexpr std::string_view kComputeLane = "compute";
 constexpr std::size_t kMostWaits = 5;
 constexpr double kShortestWaitSeconds = 1e-9;  // anything less is a rounding error between two clock reads
 
-bool on_compute_lane(const Span& span) { return span.lane == kComputeLane; }
-bool is_work(const Span& span) {
-  return on_compute_lane(span) && span.activity != Activity::wait && span.activity != Activity::communication;
-}
-bool is_wait(const Span& span) { return on_compute_lane(span) && span.activity == Activity::wait; }
-
-template <typename Keep>
-trace::Intervals intervals_of(const std::vector<const Span*>& spans, Keep keep) {
-  std::vector<trace::Interval> parts;
-  for (const Span* span : spans) {
-    if (keep(*span)) parts.push_back({span->begin_seconds, span->end_seconds});
-  }
-  return trace::Intervals(std::move(parts));
-}
-
-using Windows = std::map<std::int64_t, trace::Interval>;
-
-Windows windows_of(const std::vector<const Span*>& spans) {
-  std::map<std::int64_t, double> begins;
-  double last_end = -std::numeric_limits<double>::infinity();
-  for (const Span* span : spans) {
-    last_end = std::max(last_end, span->end_seconds);
-    if (span->iteration < 0 || !is_work(*span)) continue;
-    const auto [found, is_new] = begins.emplace(span->iteration, span->begin_seconds);
-    if (!is_new) found->second = std::min(found->second, span->begin_seconds);
-  }
-  Windows windows;
-  for (auto begin = begins.begin(); begin != begins.end(); ++begin) {
-    const auto next = std::next(begin);
-    windows[begin->first] = {begin->second, next == begins.end() ? last_end : next->second};
-  }
-  return windows;
-}
-
-// One rank, with the sets of instants that [Note: what is counted] defines.
-struct Rank {
-  std::vector<const Span*> spans;
-  Windows windows;
-  trace::Intervals forward, backward, update, other, codec, communication, waits, exposed;
-
-  explicit Rank(std::vector<const Span*> of_rank) : spans(std::move(of_rank)), windows(windows_of(spans)) {
-    waits = intervals_of(spans, is_wait);
-    const auto on_compute = [&](Activity activity) {
-      return intervals_of(spans, [&](const Span& s) { return on_compute_lane(s) && s.activity == activity; })
-          .without(waits);
-    };
-    forward = on_compute(Activity::forward);
-    backward = on_compute(Activity::backward);
-    update = on_compute(Activity::update).united_with(intervals_of(spans, [](const Span& s) {
-      return !on_compute_lane(s) && s.activity == Activity::update;
-    }));
-    other = on_compute(Activity::other);
-    codec = intervals_of(spans, [](const Span& s) { return s.activity == Activity::codec; });
-    communication = intervals_of(spans, [](const Span& s) { return s.activity == Activity::communication; });
-    const trace::Intervals work = intervals_of(spans, is_work).without(waits);
-    exposed = communication.united_with(waits).without(work);
-  }
-};
-
-std::vector<Rank> ranks_of(const Trace& trace) {
-  std::map<int, std::vector<const Span*>> spans;
-  for (const Span& span : trace.spans) spans[span.rank].push_back(&span);
-  std::vector<Rank> ranks;
-  for (auto& [rank, of_rank] : spans) ranks.emplace_back(std::move(of_rank));
-  return ranks;
-}
-
-std::vector<std::int64_t> all_iterations(const std::vector<Rank>& ranks) {
-  std::set<std::int64_t> iterations;
-  for (const Rank& rank : ranks) {
-    for (const auto& [iteration, window] : rank.windows) iterations.insert(iteration);
-  }
-  return {iterations.begin(), iterations.end()};
-}
-
-// Without the first and the last, which start and end cold, when enough are left.
-std::vector<std::int64_t> counted_iterations(const std::vector<Rank>& ranks) {
-  std::vector<std::int64_t> iterations = all_iterations(ranks);
-  if (iterations.size() > 3) {
-    iterations.pop_back();
-    iterations.erase(iterations.begin());
-  }
-  return iterations;
-}
+using trace::is_wait;
+using trace::is_work;
+using Rank = trace::RankTimes;
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -190,8 +95,8 @@ std::vector<TraceSummary::Slowest> slowest_waits(const std::vector<Rank>& ranks,
 }  // namespace
 
 TraceSummary summarize(const Trace& trace) {
-  const std::vector<Rank> ranks = ranks_of(trace);
-  const std::vector<std::int64_t> iterations = counted_iterations(ranks);
+  const std::vector<Rank> ranks = trace::ranks_of(trace);
+  const std::vector<std::int64_t> iterations = trace::counted_iterations(ranks);
   const auto seconds_in = [&](trace::Intervals Rank::* what) {
     return median_of_means(ranks, iterations, [what](const Rank& rank, const trace::Interval& window) {
       return (rank.*what).length_within(window);
@@ -199,7 +104,7 @@ TraceSummary summarize(const Trace& trace) {
   };
   TraceSummary summary;
   summary.ranks = static_cast<int>(ranks.size());
-  summary.iterations = static_cast<std::int64_t>(all_iterations(ranks).size());
+  summary.iterations = static_cast<std::int64_t>(trace::all_iterations(ranks).size());
   summary.iteration_seconds =
       median_of_means(ranks, iterations,
                       [](const Rank&, const trace::Interval& window) { return window.end - window.begin; });

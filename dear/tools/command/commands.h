@@ -23,6 +23,7 @@ void add_study_command(CLI::App& app);      // `dear study`: whole studies
 void add_models_command(CLI::App& app);     // `dear models`: what --model takes by name, and devices
 void add_clusters_command(CLI::App& app);   // `dear clusters`: what --cluster takes by name
 void add_trace_command(CLI::App& app);      // `dear trace`: looks into traces
+void add_report_command(CLI::App& app);     // `dear report`: a page of HTML of runs
 void add_bench_command(CLI::App& app);      // `dear bench`: collectives beside those of rivals
 void add_aggregate_command(CLI::App& app);  // `dear aggregate`: sparse gradients through an aggregator
 

@@ -53,6 +53,9 @@ constexpr std::array kExamples{
     Example{"dear clusters", "dear clusters"},
     Example{"dear trace summary",
             "dear train --workers 2 --steps 20 --trace run.json && dear trace summary run.json"},
+    Example{"dear report",
+            "dear simulate --model resnet50 --cluster 10gbe-64 --policy dear --trace run.json && dear report "
+            "run.json --out report.html"},
     Example{"dear bench collective", "dear bench collective --ranks 4 --sizes 4KiB..64MiB"},
     Example{"dear bench links", "dear bench links --workers 3 --sizes 1KiB..1MiB --output links.json"},
     Example{"dear aggregate", "dear aggregate --workers 3 --elements 4M --density 0.05 --network 1gbit"},
