@@ -24,7 +24,7 @@ namespace dear::systems::pipeline {
 namespace {
 
 using archive::TensorRecord;
-using archive::Value;
+using Item = archive::Value;  // in a file
 using Named = Parameters::Named;
 
 std::vector<Named> trained_of(const Parameters& parameters) {
@@ -67,7 +67,7 @@ struct Stored {
 
 TensorRecord model_record(const Stored& stored, const Named& one, const std::string& name) {
   const std::string& path = stored.source->path();
-  const Value* const found = stored.source->value().at("model", path).find(name);
+  const Item* const found = stored.source->value().at("model", path).find(name);
   const auto* const record = found == nullptr ? nullptr : found->get<TensorRecord>();
   if (record == nullptr || record->sizes != one.what.sizes)
     throw ConfigError(
@@ -82,7 +82,7 @@ TensorRecord model_record(const Stored& stored, const Named& one, const std::str
 }
 
 checkpoint::Contents read(Stored& stored, const Parameters& parameters, const Optimizer& optimizer) {
-  const Value& file = stored.source->value();
+  const Item& file = stored.source->value();
   const std::string& path = stored.source->path();
   std::set<std::string> names;
   for (const Named& one : parameters.all())
@@ -91,13 +91,13 @@ checkpoint::Contents read(Stored& stored, const Parameters& parameters, const Op
       names.insert(name);
       if (name == one.names.front()) stored.model.push_back(std::move(record));
     }
-  for (const auto& [key, value] : file.at<Value::Dict>("model", path))
+  for (const auto& [key, value] : file.at<Item::Dict>("model", path))
     if (const auto* name = key.get<std::string>(); name != nullptr && !names.contains(*name))
       throw ConfigError(fmt::format(
           "'{}' is a checkpoint of another model: there is a '{}' in it, which the model has not; make the "
           "model that was saved",
           path, printable(*name)));
-  if (const Value* about = file.find("dear")) {
+  if (const Item* about = file.find("dear")) {
     const std::string mine = checkpoint::class_of(optimizer.name());
     const auto& theirs = about->at<std::string>("optimizer", path);
     if (theirs != mine)
@@ -106,8 +106,8 @@ checkpoint::Contents read(Stored& stored, const Parameters& parameters, const Op
           path, printable(theirs), mine));
   }
   const std::vector<Named> trained = trained_of(parameters);
-  const auto& groups = file.at("optimizer", path).at<Value::List>("param_groups", path);
-  if (groups.size() != 1 || groups.front().at<Value::List>("params", path).size() != trained.size())
+  const auto& groups = file.at("optimizer", path).at<Item::List>("param_groups", path);
+  if (groups.size() != 1 || groups.front().at<Item::List>("params", path).size() != trained.size())
     throw ConfigError(fmt::format(
         "'{}' is a checkpoint of another optimiser: it has {} parameter groups, and the pipeline's "
         "has one of {} parameters; save such a one",
@@ -116,12 +116,12 @@ checkpoint::Contents read(Stored& stored, const Parameters& parameters, const Op
                                 .outlines = train::EngineState::Outlines(trained.size()),
                                 .options = {checkpoint::options_in(groups.front())}};
   stored.vectors.resize(trained.size());
-  const auto& numbers = groups.front().at<Value::List>("params", path);
+  const auto& numbers = groups.front().at<Item::List>("params", path);
   for (std::size_t i = 0; i < trained.size(); ++i) {
     const auto* number = numbers[i].get<std::int64_t>();
-    const Value& states = file.at("optimizer", path).at("state", path);
-    const Value* found = number != nullptr ? states.find(*number) : nullptr;
-    if (found == nullptr || found->get<Value::Dict>() == nullptr) continue;
+    const Item& states = file.at("optimizer", path).at("state", path);
+    const Item* found = number != nullptr ? states.find(*number) : nullptr;
+    if (found == nullptr || found->get<Item::Dict>() == nullptr) continue;
     checkpoint::StoredParameter of_parameter = checkpoint::stored_parameter(
         *stored.source, *found, optimizer, trained[i].what.sizes, trained[i].names.front(), "");
     auto& outline = contents.outlines[i].emplace();
@@ -149,11 +149,11 @@ void save(const Group& group, const Parameters& parameters, torch::optim::Optimi
     }
   };
   attempt([&] { sink = std::make_shared<checkpoint::FileSink>(path); });
-  Value model{Value::Dict()};
+  Item model{Item::Dict()};
   for (const Named& one : parameters.all()) {
     const torch::Tensor whole = whole_of(group, parameters, one, one.tensor);
     attempt([&] {
-      const Value record = sink->add(whole);
+      const Item record = sink->add(whole);
       for (const std::string& name : one.names) model.set(name, record);
     });
   }
@@ -171,8 +171,8 @@ void save(const Group& group, const Parameters& parameters, torch::optim::Optimi
   }
   for (const std::string& theirs : all_gather_text(group, optim::encoded(outlines)))
     optim::decode(theirs, outlines);
-  Value states{Value::Dict()};
-  Value::List numbers;
+  Item states{Item::Dict()};
+  Item::List numbers;
   for (std::size_t i = 0; i < trained.size(); ++i) {
     numbers.emplace_back(static_cast<std::int64_t>(i));
     if (!outlines[i]) continue;
@@ -188,20 +188,20 @@ void save(const Group& group, const Parameters& parameters, torch::optim::Optimi
     });
   }
   attempt([&] {
-    Value of_group = checkpoint::value_of(wrapped->group_options().front());
+    Item of_group = checkpoint::value_of(wrapped->group_options().front());
     of_group.set("params", std::move(numbers));
-    Value of_optimizer;
+    Item of_optimizer;
     of_optimizer.set("state", std::move(states));
-    of_optimizer.set("param_groups", Value::List{std::move(of_group)});
-    Value about;
+    of_optimizer.set("param_groups", Item::List{std::move(of_group)});
+    Item about;
     about.set("version", 1);
     about.set("optimizer", checkpoint::class_of(wrapped->name()));
     about.set("ranks", group.size());
-    Value file;
+    Item file;
     file.set("model", std::move(model));
     file.set("optimizer", std::move(of_optimizer));
     file.set("position", checkpoint::value_of(position));
-    file.set("optimizer_only", Value(Value::Dict()));
+    file.set("optimizer_only", Item(Item::Dict()));
     file.set("dear", std::move(about));
     sink->finish(archive::pickle(file));
   });
