@@ -5,7 +5,8 @@
 A GPT whose blocks lie on all ranks. Rank r is at site r % SITES: links inside a site carry --inside Mb/s, others --between Mb/s with
 --latency ms. They are modelled, one for each ordered pair of ranks, for all sides; with --wires messages go over Gloo as they are,
 between hosts whose links are such, or as --cluster says. Devices are as fast as this program measures,
-while all compute, anew in each turn.
+while all compute, anew in each turn. --device makes each rank a device of so many GFLOP/s: its products of matrices sleep until such
+a device would have them, so that more ranks than processors compute side by side.
 
 Sides: plans of dear.pipeline() by OP-Fence (compressed by AdaTopK, by uniform top-k, and dense), cut into equal work and into equal
 numbers of operators; and torch.distributed.pipelining (Schedule1F1B) with the stages of equal number. Losses of all dense sides in all
@@ -16,6 +17,7 @@ says that it takes, and memory likewise. --learn compares losses after so many s
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import pathlib
@@ -31,13 +33,35 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 import dear
-from dear import _pipeline_operators, _pipeline_trace
+from dear import _pipeline_operators, _pipeline_trace, _pipeline_wire
 
 EXAMPLE = pathlib.Path(__file__).parents[1] / "examples" / "python" / "pipeline.py"
 SAME = 1e-5  # relative, in fp32
 SIDES = ["ada-top-k", "top-k", "op-fence", "equal-work", "equal-number", "pytorch"]
+
+
+class Device(TorchDispatchMode):
+    """Its products of matrices end when a device of `rate` FLOP/s would have them, which computes them one after the other.
+    What comes between two of them within SLACK takes nothing from it: it makes up for what this host is late."""
+
+    SLACK = 0.005  # s
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self._rate, self._free = rate, 0.0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        begin = time.perf_counter()
+        result = func(*args, **(kwargs or {}))
+        if operations := flop_registry.get(func._overloadpacket):
+            begins = self._free if begin - self._free < self.SLACK else begin
+            self._free = begins + operations(*args, **(kwargs or {}), out_val=result) / self._rate
+            time.sleep(max(0.0, self._free - time.perf_counter()))
+        return result
 
 
 class TorchStage(nn.Module):
@@ -45,7 +69,7 @@ class TorchStage(nn.Module):
 
     def __init__(self, stage: Any) -> None:
         super().__init__()
-        self.module, self._stage = stage.module, stage
+        self.module, self._stage = stage.parts[0].module, stage
 
     def forward(self, *given: Tensor) -> Any:
         stage = self._stage
@@ -56,7 +80,24 @@ class TorchStage(nn.Module):
         return output if output is not None else leaves if len(leaves) > 1 else leaves[0]
 
 
-def links(options: argparse.Namespace, ranks: int, speed: float) -> str:
+def wires_of(options: argparse.Namespace, ranks: int) -> list[dict[str, Any]]:
+    """Those that hosts and sites share: the card of each rank, and the line of each site to the others."""
+    site = [rank % options.sites for rank in range(ranks)]
+    shared = []
+    for ends in (0, 1):  # what is sent, and what is received
+        pairs = [(a, b) for a in range(ranks) for b in range(ranks) if a != b]
+        lots = [(options.inside, [one for one in pairs if one[ends] == rank]) for rank in range(ranks)]
+        for here in range(options.sites if options.sites > 1 else 0):
+            out = [one for one in pairs if site[one[ends]] == here and site[one[0]] != site[one[1]]]
+            lots.append((options.between, out))
+        shared += [
+            {"bytes_per_second": 1e6 / 8 * rate, "links": [[f"rank {a}", f"rank {b}"] for a, b in lot]}
+            for rate, lot in lots
+        ]
+    return shared
+
+
+def links(options: argparse.Namespace, ranks: int, speed: float, top_k_speed: float) -> str:
     if options.cluster:
         cluster = json.loads(dear._C.pipeline_cluster(options.cluster)[0])
     else:
@@ -73,8 +114,11 @@ def links(options: argparse.Namespace, ranks: int, speed: float) -> str:
             "bytes_per_second": of_pairs(1e6 / 8 * options.inside, 1e6 / 8 * options.between),
             "latency_seconds": of_pairs(1e-4, 1e-3 * options.latency),
         }
+        if options.wires:
+            cluster["shared_wires"] = wires_of(options, ranks)
     for device in cluster["devices"]:
         device["flops_per_second"] = speed
+        device["top_k_elements_per_second"] = top_k_speed
     return json.dumps(cluster)
 
 
@@ -101,7 +145,8 @@ class Bench:
         self.work = sum(value for items in works for key, value in items if key.endswith("_work"))
         self.probed = self.model()
         self.speeds = [self.speed()]
-        self.cluster = links(options, self.ranks, self.speeds[0])
+        self.top_k_speeds = [self.top_k_speed()]
+        self.cluster = links(options, self.ranks, self.speeds[0], self.top_k_speeds[0])
         self.network = None if options.wires else dear.ModelledNetwork(self.cluster)
 
     def model(self) -> Any:
@@ -114,21 +159,42 @@ class Bench:
     def optimizer(self, parameters: Any) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameters, lr=self.options.lr, momentum=0.9)
 
+    def computing(self) -> Any:
+        """In it a rank computes at the speed of its device."""
+        rate = 1e9 * self.options.device
+        return Device(rate) if rate > 0 else contextlib.nullcontext()
+
     def speed(self) -> float:
         """Operations a second that a rank attains in the model while all of them compute; the slowest counts."""
         times = []
         dist.barrier()
         for _ in range(5):
             begin = time.perf_counter()
-            self.example.cross_entropy(self.probed(self.part), self.y[: len(self.part)]).backward()
+            with self.computing():
+                self.example.cross_entropy(self.probed(self.part), self.y[: len(self.part)]).backward()
             times.append(time.perf_counter() - begin)
         slowest = torch.tensor(statistics.median(times), dtype=torch.float64)
         dist.all_reduce(slowest, dist.ReduceOp.MAX)
         return self.work / float(slowest)
 
+    def top_k_speed(self) -> float:
+        """Elements a second, of a hidden state, that a rank packs or unpacks; the slowest counts."""
+        given = torch.randn(len(self.part), self.options.context, self.options.width)
+        one = types.SimpleNamespace(shape=tuple(given.shape), dtype=given.dtype)
+        dist.barrier()
+        times = []
+        for _ in range(5):
+            begin = time.perf_counter()
+            _pipeline_wire.decompressed(_pipeline_wire.compressed(given, self.options.ratio), one)
+            times.append((time.perf_counter() - begin) / 2)
+        slowest = torch.tensor(statistics.median(times), dtype=torch.float64)
+        dist.all_reduce(slowest, dist.ReduceOp.MAX)
+        return given.numel() / float(slowest)
+
     def expected(self, pipe: Any) -> float:
         """Seconds that the plan says of a step, at the speed that devices had meanwhile."""
-        cluster = links(self.options, self.ranks, statistics.median(self.speeds))
+        speeds = statistics.median(self.speeds), statistics.median(self.top_k_speeds)
+        cluster = links(self.options, self.ranks, *speeds)
         read = dear._C.pipeline_read(pipe.plan, "the plan", self.operators, cluster)
         return read.estimated_seconds + pipe.estimated_seconds - pipe._made.read.estimated_seconds
 
@@ -235,10 +301,12 @@ class Bench:
         losses: dict[str, list[Tensor]] = {name: [] for name in sides}
         for turn in range(options.turns + 1):
             self.speeds.append(self.speed())
+            self.top_k_speeds.append(self.top_k_speed())
             for name, (step, pipe) in sides.items():
                 dist.barrier()
                 begin = time.perf_counter()
-                loss = step()
+                with self.computing():
+                    loss = step()
                 took = torch.tensor(time.perf_counter() - begin, dtype=torch.float64)
                 dist.all_reduce(took, dist.ReduceOp.MAX)
                 losses[name].append(loss)
@@ -359,6 +427,7 @@ def main() -> None:
         "--cluster",
         help="a file of links or the name of a preset, in place of --sites, --inside, --between and --latency",
     )
+    parser.add_argument("--device", type=float, default=0, help="GFLOP/s of the modelled device of a rank; 0 for none")
     parser.add_argument("--wires", action="store_true", help="no link is modelled")
     parser.add_argument("--learn", type=int, default=0, metavar="STEPS", help="compare losses after so many steps")
     options = parser.parse_args()

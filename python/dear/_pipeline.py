@@ -33,17 +33,7 @@ class Pipeline:
         # The ranks agree once before they begin.
         latency = max(0.0, *(other or 0.0 for row in json.loads(made.cluster)["latency_seconds"] for other in row))
         self.estimated_seconds: float = made.read.estimated_seconds + latency
-        self.estimated_peak_bytes: float = dict(zip(made.read.devices, made.read.peak_bytes)).get(
-            made.rank // made.replicas, 0.0
-        )
-        held = made.read.most_held
-        for stage in (stage for stage in made.stages if stage.rank == made.rank):  # and messages that are under way
-            before = held[stage.number - 1] if stage.number else 0
-            self.estimated_peak_bytes += max(0, before - held[stage.number]) * sum(one.nbytes for one in stage.arrives)
-            self.estimated_peak_bytes += before * sum(one.gradient_nbytes for one in stage.arrives)
-            self.estimated_peak_bytes += held[stage.number] * sum(one.gradient_nbytes for one in stage.leaves)
-            sent = (one for one in stage.leaves if one.name in stage.makes and not one.is_kept)
-            self.estimated_peak_bytes += held[stage.number] * sum(one.nbytes for one in sent)
+        self.estimated_peak_bytes: float = made.peak_bytes
         # Names of the operators of each stage, in order.
         self.stages = [stage.names for stage in made.stages]
         self.stages_here = [stage.number for stage in made.stages if stage.rank == made.rank]
@@ -120,8 +110,7 @@ class Pipeline:
             with waiting(self.rank, "the other ranks to begin the step"):
                 made.wire.expect_loss()
             run.run()
-            with waiting(self.rank, "the loss"):
-                return made.wire.take_loss(run.loss)
+            return made.wire.take_loss(run.loss)
         except BaseException as error:
             self._broken = " ".join(str(error).split()) or type(error).__name__
             made.break_off()
@@ -228,9 +217,13 @@ class Pipeline:
         return batches, targets
 
     def _agree(self, refusal: Optional[str]) -> None:
-        with waiting(self.rank, "the other ranks to begin the step"):
+        try:
             if self._made.wire.agree(refusal is None):
                 return
+        except _C.Error as error:
+            self._broken = str(error)
+            self._made.break_off()
+            raise
         refuse_together(refusal, self._made.group)
 
 

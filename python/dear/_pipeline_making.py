@@ -17,6 +17,7 @@ from . import _C, _distributed
 from ._moe import MoE
 from ._moe_ranks import gathered
 from ._pipeline_gradients import Gradients
+from ._pipeline_memory import peak_bytes
 from ._pipeline_operators import operators_of, to_json
 from ._pipeline_optimizer import OptimizerState
 from ._pipeline_parameters import Parameters
@@ -88,6 +89,9 @@ class Made:
     def break_off(self) -> None:
         """Ends the connections, which last as long as anything refers to their process group, so that those who wait for this
         rank do not wait for their deadline."""
+        if self.wire.failed is None and self.stages_evaluated:
+            self.wire.failed = self.wire_evaluated.failed
+        self.wire.say_farewell()
         self.gradients.break_off()
         self.wire.break_off()
         if self.stages_evaluated:
@@ -176,6 +180,17 @@ class Made:
         self.wire = Wire(self.group, self.stages, self.micro_batches, self.device, self.timeout, self.replicas)
         devices = self.read.devices[: len(self.read.orders)]
         self.order = self.read.orders[devices.index(place)] if place in devices else []
+        kept = iter(json.loads(operators)["operators"])
+        for stage in self.stages:
+            stage.kept_bytes = sum(next(kept)["kept_bytes"] for _ in stage.operators)
+        self.peak_bytes = peak_bytes(
+            self.stages,
+            self.rank,
+            self.order,
+            self.read.most_held,
+            self.micro_batches,
+            [one for one in self.parameters.own.values() if isinstance(one, nn.Parameter)],
+        )
 
     def _ranks(self) -> list[int]:
         """By stage, of this replica."""

@@ -35,9 +35,11 @@ class Crossing:
     def nbytes(self) -> int:
         return torch.Size(self.shape).numel() * self.dtype.itemsize
 
-    @property
-    def gradient_nbytes(self) -> float:  # of its message
-        return self.nbytes * min(1, 2 / self.gradient_ratio) if self.has_gradient else 0
+    def message_nbytes(self, gradient: bool) -> int:
+        if gradient and not self.has_gradient:
+            return 0
+        ratio = self.gradient_ratio if gradient else self.activation_ratio
+        return 8 * max(1, int(torch.Size(self.shape).numel() / ratio)) if ratio > 1 else self.nbytes
 
     def meets(self, tensor: Tensor) -> bool:
         return tuple(tensor.shape) == self.shape and tensor.dtype == self.dtype
@@ -55,6 +57,7 @@ class Stage:
     inputs: list[str]
     reads: list[str]
     makes: list[str]
+    kept_bytes: int = 0  # by a forward, for its backward
     parts: list[Part] = dataclasses.field(default_factory=list)  # of a stage of this rank
 
     @property

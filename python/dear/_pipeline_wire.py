@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import time
 from collections.abc import Iterator
 from typing import Any, Optional
 
@@ -16,6 +17,9 @@ from ._pipeline_stages import Crossing, Stage
 
 # A key: the stage that the message comes from, the index of what crosses, whether it is a gradient, and the micro-batch.
 Key = tuple[int, int, bool, int]
+
+_NOTICES = datetime.timedelta(seconds=1)  # by then all have noticed that a rank died
+_FAREWELL = datetime.timedelta(seconds=0.2)
 
 
 class Wire:
@@ -38,8 +42,9 @@ class Wire:
         self._tags = len(stages) * self._most * 2 * micro_batches  # of messages of stages; others are above
         last = stages[-1].rank // replicas * replicas if stages else 0
         self._last_ranks = list(range(last, last + replicas))
-        self._tells: list[tuple[Any, Tensor]] = []
-        self._losses: list[tuple[Any, Tensor]] = []
+        self._tells: list[tuple[Any, Tensor, int]] = []
+        self._losses: list[tuple[Any, Tensor, int]] = []
+        self.failed: Optional[int] = None  # the rank whose connection ended first
         self._here: dict[Key, Tensor] = {}  # to a stage of the same rank
         self._sent: dict[Key, tuple[Any, Tensor]] = {}
         self._awaited: dict[Key, tuple[Any, Tensor]] = {}
@@ -102,41 +107,102 @@ class Wire:
 
     def agree(self, fine: bool) -> bool:
         """Whether all ranks are fine. Each tells each, which takes one latency; a reduction takes several."""
-        mine, works, rooms = torch.tensor(int(fine)), [], []
-        for rank in range(0 if self._group is None else dist.get_world_size(self._group)):
-            if rank != self._rank:
-                rooms.append(torch.empty_like(mine))
-                works.append(dist.irecv(rooms[-1], group=self._group, group_src=rank, tag=self._tags))
-                works.append(dist.isend(mine, group=self._group, group_dst=rank, tag=self._tags))
-        self._finish_each(works)
-        return fine and all(bool(room) for room in rooms)
+        mine = torch.tensor(int(fine))
+        rooms: dict[int, tuple[Any, Tensor]] = {}
+        sends: list[tuple[Any, int]] = []
+        lost: dict[int, RuntimeError] = {}
+        for rank in self._others():
+            try:
+                room = torch.empty_like(mine)
+                rooms[rank] = dist.irecv(room, group=self._group, group_src=rank, tag=self._tags), room
+                sends.append((dist.isend(mine, group=self._group, group_dst=rank, tag=self._tags), rank))
+            except RuntimeError as error:
+                lost[rank] = error
+        for rank, (work, _) in rooms.items():
+            self._settle(work, rank, lost)
+        while sends:
+            self._settle(*sends.pop(), lost)
+        told = {rank: int(room) for rank, (_, room) in rooms.items() if rank not in lost}
+        rooms.clear()  # which an error would keep, and the connections with them
+        if lost or any(value > 1 for value in told.values()):
+            raise self._left("the other ranks to begin the next step", lost, told)
+        return fine and all(value == 1 for value in told.values())
+
+    def _others(self) -> list[int]:
+        return [] if self._group is None else [r for r in range(dist.get_world_size(self._group)) if r != self._rank]
+
+    def _settle(self, work: Any, rank: int, lost: dict[int, RuntimeError]) -> None:
+        """Waits, once a rank is lost no longer than others take to notice it, too."""
+        try:
+            work.wait(min(self.timeout, _NOTICES) if lost else self.timeout)
+        except RuntimeError as error:
+            if not (lost and is_late(error)):
+                lost.setdefault(rank, error)
+        finally:
+            del work
+
+    def _left(self, what: str, lost: dict[int, RuntimeError], told: dict[int, int]) -> Exception:
+        """For a rank that has done its part of a step: `told`, by rank, is 2 more than the rank that failed."""
+        found = {value - 2: rank for rank, value in told.items() if value > 1}
+        late = not found and all(is_late(error) for error in lost.values())
+        failed = next(iter(found or lost))
+        if found:
+            end = f"rank {failed} " + ("failed" if found[failed] == failed else "died")
+            end += f", as rank {found[failed]} says"
+        elif late:
+            end = f"nothing came from rank {failed} before the deadline"
+        else:
+            end = f"the connection to rank {' and rank '.join(map(str, lost))} ended, as when a process dies"
+        self.failed = None if late else failed
+        return (_C.TimeoutError if late else _C.TransportError)(
+            f"rank {self._rank} had done its part of the step and waited for no operator, but for {what}, and {end}: see what "
+            "that rank says, and start the job again"
+        )
 
     def tell_loss(self, loss: Tensor) -> None:
         """To all other ranks, from one of the last stage, which has it before the backwards of others are done."""
         told = loss.reshape(()).cpu().double()
-        for rank in range(0 if self._group is None else dist.get_world_size(self._group)):
-            if rank != self._rank:
-                self._tells.append((dist.isend(told, group=self._group, group_dst=rank, tag=self._tags + 1), told))
+        for rank in self._others():
+            self._tells.append((dist.isend(told, group=self._group, group_dst=rank, tag=self._tags + 1), told, rank))
 
     def expect_loss(self) -> None:
         for last in self._last_ranks:
             if last != self._rank:
                 room = torch.empty((), dtype=torch.float64)
-                self._losses.append((dist.irecv(room, group=self._group, group_src=last, tag=self._tags + 1), room))
+                work = dist.irecv(room, group=self._group, group_src=last, tag=self._tags + 1)
+                self._losses.append((work, room, last))
 
     def take_loss(self, mine: Optional[Tensor]) -> Tensor:
         """Waits until it is told; the mean over the ranks of the last stage. `mine` is that of this rank, if it has that stage."""
-        losses = [loss for _, loss in self._losses]
-        works = [work for work, _ in (*self._tells, *self._losses)]
+        losses = [loss for _, loss, _ in self._losses]
+        works = [(work, rank) for work, _, rank in (*self._tells, *self._losses)]
         self._tells.clear()
         self._losses.clear()
-        self._finish_each(works)
+        lost: dict[int, RuntimeError] = {}
+        while works and not lost:
+            self._settle(*works.pop(), lost)
+        works.clear()
+        if lost:
+            raise self._left("the loss" if mine is None else "the loss to be taken by others", lost, {})
         if mine is None:
             return torch.stack(losses).mean()
         if not losses:
             return mine
         losses.insert(self._last_ranks.index(self._rank), mine.reshape(()).cpu().double())
         return torch.stack(losses).mean().to(mine.dtype).to(mine.device)
+
+    def say_farewell(self) -> None:
+        """Tells those who wait for all to begin a step which rank failed: this one, or the one that it lost."""
+        token = torch.tensor(2 + (self._rank if self.failed is None else self.failed))
+        farewells: list[Any] = []
+        with contextlib.suppress(RuntimeError):
+            for rank in self._others():
+                if rank != self.failed:
+                    farewells.append(dist.isend(token, group=self._group, group_dst=rank, tag=self._tags))
+        until = time.monotonic() + _FAREWELL.total_seconds()
+        while farewells:
+            with contextlib.suppress(RuntimeError):
+                farewells.pop().wait(datetime.timedelta(seconds=max(0.01, until - time.monotonic())))
 
     def break_off(self) -> None:
         """Lets go of the connections."""
@@ -145,13 +211,6 @@ class Wire:
         self._tells.clear()
         self._losses.clear()
         self._group = None
-
-    def _finish_each(self, works: list[Any]) -> None:
-        try:
-            while works:
-                works.pop().wait(self.timeout)
-        finally:
-            works.clear()  # which an error would keep, and the connections with them
 
     def _wait(self, work: Any, one: Crossing, gradient: bool, micro_batch: int, *, sends: bool) -> None:
         try:
@@ -174,6 +233,8 @@ class Wire:
         what = f"the {'gradient of the ' if gradient else ''}output of operator '{one.operator}' of micro-batch {micro_batch}"
         asks = f"could not send {what} to" if sends else f"waited for {what} from"
         late = is_late(error)
+        if not late and self.failed is None:
+            self.failed = there.rank
         end = "none came before the deadline" if late else "the connection ended, as when a process dies"
         sentence = (
             f"rank {self._rank}: {here.what} {asks} {there.what} on rank {there.rank}, and {end}: see what that rank says, "

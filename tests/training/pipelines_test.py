@@ -15,7 +15,9 @@ class Pipelines(Case):
         changes = [str(change) for change in changes]
         usual = dict(zip(TINY[::2], TINY[1::2])) | ({} if "--plan" in changes else {"--micro-batches": "4"})
         words = usual | dict(zip(changes[::2], changes[1::2]))
-        return self.start(dear_processes.dear, "pipeline", "train", *(word for option in words.items() for word in option))
+        return self.start(
+            dear_processes.dear, "pipeline", "train", *(word for option in words.items() for word in option)
+        )
 
     def result(self, *changes):
         ended = self.end(self.train(*changes, "--json", "run.json"))
@@ -65,6 +67,46 @@ class Pipelines(Case):
         self.assertEqual(ended.returncode, 128 + signal.SIGKILL, ended)
         self.assertIn("rank 1 was killed by signal 9", ended.stderr)
 
+    def test_goes_on_from_a_checkpoint_on_other_workers(self):
+        whole = self.result("--workers", 2, "--steps", 7, "--clip", 0.5)
+        self.result("--workers", 2, "--steps", 4, "--clip", 0.5, "--save", "saved", "--every", 3)
+        self.assertEqual(sorted(os.listdir(self.path("saved")))[-2:], ["step-00000003.pt", "step-00000004.pt"])
+        resumed = self.start_resuming(
+            "--workers", 3, "--steps", 7, "--clip", 0.5, "--save", "saved", "--json", "run.json"
+        )
+        self.assertIn("resumed at step 4 from saved", self.succeed(resumed))
+        run = self.read_json("run.json")
+        self.assertEqual((run["resumed_at"], run["steps"]), (4, 3))
+        for found, expected in zip(run["losses"], whole["losses"][4:]):
+            self.assertAlmostEqual(found, expected, delta=1e-4)
+        free = self.result("--workers", 2, "--steps", 7)
+        self.assertNotAlmostEqual(free["losses"][-1], whole["losses"][-1], delta=1e-3)
+        ended = self.end(self.start_resuming("--workers", 3, "--steps", 7, "--save", "saved"))
+        self.assertEqual(ended.returncode, 2, ended)
+        self.assertIn("ask for more", ended.stderr)
+
+    def start_resuming(self, *changes):
+        usual = dict(zip(TINY[::2], TINY[1::2])) | {"--micro-batches": "4"}
+        words = usual | dict(zip(changes[::2], map(str, changes[1::2])))
+        return self.start(
+            dear_processes.dear, "pipeline", "train", "--resume", *(word for option in words.items() for word in option)
+        )
+
+    def test_a_signal_ends_it_after_a_step(self):
+        job = self.train("--workers", 2, "--steps", 1000000, "--save", "saved")
+        job.read_until("step 10 of")
+        os.kill(job.pid_of_rank(1), signal.SIGTERM)
+        output = self.succeed(job)
+        self.assertRegex(output, "SIGTERM came: saving after step [0-9]+, and ending")
+        self.assertEqual(len(os.listdir(self.path("saved"))), 1)
+        job = self.train("--workers", 2, "--steps", 1000000)
+        job.read_until("step 10 of")
+        job.process.send_signal(signal.SIGINT)
+        ended = self.end(job)
+        self.assertEqual(ended.returncode, 130, ended)
+        self.assertIn("of 1000000 steps", ended.stdout)
+        self.assertIn("times what the plan says", ended.stdout)
+
     def test_bad_input_is_one_sentence(self):
         for changes, naming in (
             (("--micro-batches", 3), "3 micro-batches do not divide"),
@@ -82,6 +124,9 @@ class Pipelines(Case):
             (("--lr", "inf"), "--lr"),
             (("--plan", "no.json", "--micro-batches", 4), "--micro-batches does not go with --plan"),
             (("--trace", "no/where.json"), "--trace"),
+            (("--clip", 0), "--clip is 0"),
+            (("--clip", "nan"), "--clip is nan"),
+            (("--every", 3), "name their folder, too, with --save"),
         ):
             with self.subTest(changes=changes):
                 ended = self.end(self.train("--workers", 2, *changes))

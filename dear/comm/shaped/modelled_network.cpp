@@ -35,6 +35,11 @@ const std::string& name_of(const ModelledNetwork& network) {
 }
 
 void require_ranks(const PairCluster& cluster, int ranks) {
+  if (!cluster.shared_wires.empty())
+    throw ConfigError(fmt::format(
+        "cluster '{}' has links that share wires, which are planned for and not modelled: leave its "
+        "shared_wires out",
+        cluster.name));
   if (cluster.devices.size() == index_of(ranks) && ranks > 1) return;
   throw ConfigError(
       ranks == 1 ? fmt::format("one rank alone has no links, which cluster '{}' would model: start more",

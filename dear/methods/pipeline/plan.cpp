@@ -157,6 +157,37 @@ std::vector<Exchange> exchanges_of(const Plan& plan, const StageCosts& costs) {
   return exchanges;
 }
 
+// Both ends of a message that travels compressed go over all elements of its tensor, in the task that makes
+// or takes it.
+void add_codec(PipelineTimes& times, const Plan& plan, const StageCosts& costs) {
+  for (const Message& message : plan.messages) {
+    const std::size_t front = index_of(message.from_stage);
+    const auto elements = static_cast<double>(sent_elements(costs.dag()[message.output], 1));
+    for (const std::size_t stage : {front, front + 1}) {
+      const PairDevice& device = costs.cluster().devices[index_of(plan.stages[stage].device)];
+      if (device.top_k_elements_per_second <= 0) continue;
+      const double seconds = elements / device.top_k_elements_per_second;
+      if (message.activation_ratio > 1) times.stages[stage].forward += seconds;
+      if (message.gradient_ratio > 1) times.stages[stage].input_gradient += seconds;
+    }
+  }
+}
+
+// Between the places of a plan, those that share a wire.
+std::vector<SharedWire> wires_of(const Plan& plan, const PairCluster& cluster) {
+  std::map<int, int> place_of;  // by device
+  for (int place = 0; place < plan.places(); ++place) place_of[plan.stages[index_of(place)].device] = place;
+  std::vector<SharedWire> wires;
+  for (const SharedWire& wire : cluster.shared_wires) {
+    SharedWire between{.bytes_per_second = wire.bytes_per_second, .links = {}};
+    for (const auto& [from, to] : wire.links)
+      if (place_of.contains(from) && place_of.contains(to))
+        between.links.emplace_back(place_of.at(from), place_of.at(to));
+    if (!between.links.empty()) wires.push_back(std::move(between));
+  }
+  return wires;
+}
+
 }  // namespace
 
 int Plan::places() const {
@@ -222,7 +253,9 @@ PipelineTimes times_of(const Plan& plan, const StageCosts& costs) {
     times.activations.push_back(transfer(stage.device, next, there));
     times.gradients.push_back(transfer(next, stage.device, back));
   }
+  add_codec(times, plan, costs);
   times.exchanges = exchanges_of(plan, costs);
+  times.shared_wires = wires_of(plan, costs.cluster());
   return times;
 }
 

@@ -47,6 +47,34 @@ struct Small {
                          {.from_stage = 1, .output = 0, .activation_ratio = 20, .gradient_ratio = 1}}};
 };
 
+// Stage 1 finds the largest among 1000 elements of op0 in 2 s: it takes them from stage 0 and sends them on,
+// and gives their gradient back to stage 0; that of stage 2 comes dense.
+TEST(Plan, CountsTheTimeOfCompression) {
+  Small small;
+  small.cluster.devices[0].top_k_elements_per_second = 500;
+  const PipelineTimes times = times_of(small.plan, small.costs);
+  EXPECT_DOUBLE_EQ(times.stages[1].forward, 1 + 2 + 2);
+  EXPECT_DOUBLE_EQ(times.stages[1].input_gradient, 1 + 2);
+  EXPECT_DOUBLE_EQ(times.stages[1].weight_gradient, 1);
+  EXPECT_DOUBLE_EQ(times.stages[0].forward, 1);
+  EXPECT_DOUBLE_EQ(times.stages[2].forward, 4);
+}
+
+// Devices 2 and 0 have places 0 and 1; what device 0 shares with one that the plan does not use counts alone.
+TEST(Plan, KnowsWhichOfItsLinksShareWires) {
+  Small small;
+  small.cluster.shared_wires = {{.bytes_per_second = 10, .links = {{2, 0}, {0, 1}}},
+                                {.bytes_per_second = 20, .links = {{1, 2}}}};
+  EXPECT_EQ(times_of(small.plan, small.costs).shared_wires,
+            (std::vector<SharedWire>{{.bytes_per_second = 10, .links = {{0, 1}, {1, 2}}},
+                                     {.bytes_per_second = 20, .links = {{2, 0}}}}));
+  small.plan.stages = {{2, {0, 1}}, {0, {1, 6}}};
+  small.plan.warm_up = {2, 1};
+  small.plan.messages.clear();
+  EXPECT_EQ(times_of(small.plan, small.costs).shared_wires,
+            (std::vector<SharedWire>{{.bytes_per_second = 10, .links = {{0, 1}}}}));
+}
+
 // op0's output passes both links, once each, and is compressed on each of them; op1's is integers.
 TEST(Plan, SendsASkipOnceOverEachLink) {
   const Small small;

@@ -85,10 +85,11 @@ class Planner {
                        [](const Operator& op) { return op.tied.has_value(); });
   }
 
-  // The closed form does not know beside what tied gradients travel.
+  // The closed form does not know beside what tied gradients travel, nor what shares a wire.
   [[nodiscard]] double seconds_of(const Plan& plan) const {
     const PipelineTimes times = times_of(plan, costs_);
-    return has_ties() ? play(times).iteration_seconds : estimated_seconds(times);
+    return has_ties() || !times.shared_wires.empty() ? play(times).iteration_seconds
+                                                     : estimated_seconds(times);
   }
 
   // The fastest plan of those that were looked at.

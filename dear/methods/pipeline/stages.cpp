@@ -18,7 +18,8 @@ std::size_t sum_at(std::int64_t number) { return static_cast<std::size_t>(number
 Transfer transfer_of(const PairCluster& cluster, int from, int to, double bytes) {
   if (from == to || bytes <= 0) return {};
   return {.busy_seconds = cluster.transfer_seconds(from, to, bytes),
-          .latency_seconds = cluster.latency_seconds[index_of(from)][index_of(to)]};
+          .latency_seconds = cluster.latency_seconds[index_of(from)][index_of(to)],
+          .bytes = bytes};
 }
 
 StageCosts::StageCosts(const OperatorDag& dag, const PairCluster& cluster, const MemoryRule& memory)

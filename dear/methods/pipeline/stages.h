@@ -30,6 +30,7 @@ struct StageSeconds {
 struct Transfer {
   double busy_seconds = 0;
   double latency_seconds = 0;
+  double bytes = 0;  // counted where links share wires
   [[nodiscard]] double seconds() const { return busy_seconds + latency_seconds; }
 };
 // The message of so many bytes from one device to another takes no time where there are none, or to itself.

@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <map>
+#include <optional>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/ids.h"
+#include "dear/platform/fabric/flows.h"
 
 namespace dear::methods::pipeline {
 namespace {
@@ -80,6 +84,7 @@ class Lowering {
     }
     const std::string flaw = flaw_of(lowered_.graph, [&](StepId step) { return describe(step); });
     if (!flaw.empty()) throw ScheduleError("a pipeline cannot run, for " + flaw);
+    lowered_.shared_wires = times_.shared_wires;
     return std::move(lowered_);
   }
 
@@ -113,7 +118,8 @@ class Lowering {
     const auto [lane, is_new] = links_.try_emplace({from, to}, 0);
     if (is_new) lane->second = lowered_.graph.add_lane();
     const StepId sent =
-        add(lane->second, {.task = task, .message = {{.from = from, .to = to}}}, transfer.busy_seconds);
+        add(lane->second, {.task = task, .message = {{.from = from, .to = to, .bytes = transfer.bytes}}},
+            transfer.busy_seconds);
     wait(sent, made);
     if (transfer.latency_seconds == 0) return sent;
     const StepId there = add(lowered_.graph.add_lane(),
@@ -142,6 +148,84 @@ class Lowering {
   std::map<int, std::pair<Task, StepId>> last_of_;  // by stage: its last gradient
 };
 
+// The clock of a pipeline whose links share wires: a message flows over its own link and the wires of it, at
+// the rates that fabric::Flows has; all else takes its seconds.
+class WireClock final : public conductor::Completions {
+ public:
+  explicit WireClock(const Lowered& lowered) : lowered_(lowered), flows_(capacities_of(lowered, links_)) {}
+
+  void start(Instance which) {
+    const auto& message = lowered_.work[which.step].message;
+    if (!message || message->is_latency || message->bytes <= 0) {
+      ends_.emplace(now_ + lowered_.seconds[which.step], which);
+      return;
+    }
+    const fabric::FlowId flow = flows_.start(links_.at({message->from, message->to}), message->bytes);
+    flowing_.insert_or_assign(flow, which);
+  }
+  conductor::Completion next() override {
+    if (ended_.empty()) {
+      const std::optional<double> flows_end = flows_.next_seconds();
+      const double other_end = ends_.empty() ? HUGE_VAL : ends_.begin()->first;
+      if (!flows_end && ends_.empty()) throw Error("nothing is running that could end: please report this");
+      if (!flows_end || other_end < *flows_end) {
+        now_ = other_end;
+        const Instance which = ends_.begin()->second;
+        ends_.erase(ends_.begin());
+        ended_.push_back(which);
+      } else {
+        now_ = *flows_end;
+      }
+      for (const fabric::FlowId flow : flows_.advance(now_)) ended_.push_back(flowing_.at(flow));
+    }
+    const Instance which = ended_.front();
+    ended_.pop_front();
+    return {which, now_};
+  }
+  [[nodiscard]] double now_seconds() override { return now_; }
+
+ private:
+  using Pair = std::pair<int, int>;
+  using Links = std::map<Pair, std::vector<fabric::LinkId>>;
+
+  // First the links of pairs that send something, then the wires.
+  static std::vector<double> capacities_of(const Lowered& lowered, Links& links) {
+    std::vector<double> capacities;
+    for (std::size_t step = 0; step < lowered.work.size(); ++step) {
+      const auto& message = lowered.work[step].message;
+      if (!message || message->is_latency || message->bytes <= 0) continue;
+      const auto [found, is_new] = links.try_emplace({message->from, message->to});
+      if (!is_new) continue;
+      found->second.push_back(static_cast<fabric::LinkId>(capacities.size()));
+      const double seconds = lowered.seconds[step];
+      capacities.push_back(seconds > 0 ? message->bytes / seconds : HUGE_VAL);
+    }
+    for (const SharedWire& wire : lowered.shared_wires) {
+      for (const Pair& pair : wire.links)
+        if (const auto found = links.find(pair); found != links.end())
+          found->second.push_back(static_cast<fabric::LinkId>(capacities.size()));
+      capacities.push_back(wire.bytes_per_second);
+    }
+    return capacities;
+  }
+
+  const Lowered& lowered_;
+  Links links_;
+  fabric::Flows flows_;
+  std::map<fabric::FlowId, Instance> flowing_;
+  std::multimap<double, Instance> ends_;
+  std::deque<Instance> ended_;  // at this instant, and not yet told
+  double now_ = 0;
+};
+
+std::vector<StepSpan> spans_of(const Lowered& lowered) {
+  if (lowered.shared_wires.empty()) return conductor::drive(lowered.graph, 1, lowered.seconds);
+  WireClock clock(lowered);
+  return conductor::drive(
+      lowered.graph, 1, [&](Instance which) { clock.start(which); }, clock,
+      [](StepId step) { return fmt::format("step {}", step); });
+}
+
 }  // namespace
 
 Lowered lower(const PipelineTimes& times) {
@@ -152,7 +236,7 @@ Lowered lower(const PipelineTimes& times) {
 
 Played play(const Lowered& lowered, int places) {
   Played played;
-  played.spans = conductor::drive(lowered.graph, 1, lowered.seconds);
+  played.spans = spans_of(lowered);
   std::vector<StepSpan> span_of(lowered.graph.step_count());
   for (const StepSpan& span : played.spans) {
     span_of[span.which.step] = span;

@@ -27,15 +27,18 @@ struct PipelineTimes {
   // By cut: from stage s to s + 1, and from s + 1 to s. Nothing is sent within a place.
   std::vector<Transfer> activations, gradients;
   std::vector<Exchange> exchanges{};
+  // Between places, as the cluster has them between devices. Messages of bytes then, too.
+  std::vector<SharedWire> shared_wires{};
 };
 
 // Steps on a lane for each place, and a lane for each ordered pair of places between which something
 // travels, in the order in which its sender computes; a latency is a step on a lane of its own. Each
-// direction of each link is its own; no two links share anything.
+// direction of each link is its own. Links share what the cluster says that they share, and nothing else.
 struct Lowered {
   struct Message {
     int from = 0, to = 0;  // places
     bool is_latency = false;
+    double bytes = 0;
   };
   struct Work {
     Task task;                         // of a message: that which makes it
@@ -43,7 +46,8 @@ struct Lowered {
   };
   Graph graph;
   std::vector<Work> work;       // by step
-  std::vector<double> seconds;  // by step
+  std::vector<double> seconds;  // by step; of a message when it has its wires to itself
+  std::vector<SharedWire> shared_wires{};
 };
 // ConfigError for times that are negative or not finite, or another number of them than stages and cuts.
 Lowered lower(const PipelineTimes& times);

@@ -107,6 +107,21 @@ TEST(Links, AreHiddenByADeeperWarmUp) {
   EXPECT_THAT(with_links(kGpipe, {}), ElementsAre(27, 29, 38, 54, 102));
 }
 
+// Three stages of forwards of 1 s, two micro-batches, messages of 20 bytes over links of 10 bytes a second.
+// The second message to stage 1 is under way from 3 s on, the first one to stage 2 from 4 s on: where both
+// share a wire of 10 bytes a second, that one arrives at 6 s in place of 5 s, and this one at 7 s in place of
+// 6 s.
+TEST(Links, ShareAWire) {
+  PipelineTimes times = alike(kGpipe, 3, 1, 2, {.forward = 1}, {.busy_seconds = 2, .bytes = 20});
+  times.gradients.assign(2, {});
+  EXPECT_DOUBLE_EQ(seconds_of(times), 9);
+  times.shared_wires = {{.bytes_per_second = 10, .links = {{0, 1}, {1, 2}}}};
+  EXPECT_DOUBLE_EQ(seconds_of(times), 10);
+  times.shared_wires = {{.bytes_per_second = 20, .links = {{0, 1}, {1, 2}}},
+                        {.bytes_per_second = 10, .links = {{1, 0}, {2, 1}}}};
+  EXPECT_DOUBLE_EQ(seconds_of(times), 9);
+}
+
 TEST(Links, HaveAPlannedDepth) {
   const std::vector<int> plenty{8, 8};
   const auto planned = [&](double busy, double latency, const std::vector<int>& most) {

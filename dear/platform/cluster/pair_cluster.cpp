@@ -1,6 +1,8 @@
 #include "dear/platform/cluster/pair_cluster.h"
 
+#include <algorithm>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -41,6 +43,69 @@ void check_device(const PairDevice& device) {
   if (device.memory_bytes <= 0)
     throw ConfigError(fmt::format("device '{}' has {} bytes of memory: give a number above 0",
                                   printable(device.name), device.memory_bytes));
+  if (device.top_k_elements_per_second != 0 && !is_rate(device.top_k_elements_per_second))
+    throw ConfigError(
+        fmt::format("device '{}' finds the largest of {} elements a second: give a number from 1 to 1e18, or "
+                    "0 for no time",
+                    printable(device.name), device.top_k_elements_per_second));
+}
+
+void check_wire(const SharedWire& wire, int devices) {
+  if (!is_rate(wire.bytes_per_second))
+    throw ConfigError(fmt::format("a shared wire carries {} bytes a second: give a number from 1 to 1e18",
+                                  wire.bytes_per_second));
+  if (wire.links.empty()) throw ConfigError("a shared wire has no links: name those that share it");
+  std::set<std::pair<int, int>> links;
+  for (const auto& [from, to] : wire.links) {
+    if (std::min(from, to) < 0 || std::max(from, to) >= devices || from == to)
+      throw ConfigError(
+          fmt::format("a shared wire has a link from device {} to {}, and there are {}: give links of two of "
+                      "them",
+                      from, to, devices));
+    if (!links.emplace(from, to).second)
+      throw ConfigError(
+          fmt::format("a shared wire has the link from device {} to {} twice: leave one out", from, to));
+  }
+}
+
+std::vector<SharedWire> read_wires(const JsonField& field, const std::vector<PairDevice>& devices) {
+  std::vector<SharedWire> wires;
+  const auto find = [&](const JsonField& name) {
+    const auto found = std::find_if(devices.begin(), devices.end(),
+                                    [&](const PairDevice& one) { return one.name == name.text(); });
+    if (found == devices.end()) name.fail("there is no device of this name: name one of the list");
+    return static_cast<int>(found - devices.begin());
+  };
+  for (const JsonField& one : field.elements()) {
+    one.expect_members({"bytes_per_second", "links"});
+    wires.push_back({.bytes_per_second = one.member("bytes_per_second").number(), .links = {}});
+    for (const JsonField& link : one.member("links").elements()) {
+      const std::vector<JsonField> ends = link.elements();
+      if (ends.size() != 2) link.fail("a link is a pair of devices, the sender first");
+      wires.back().links.emplace_back(find(ends[0]), find(ends[1]));
+    }
+  }
+  return wires;
+}
+
+std::string text_of(const std::vector<SharedWire>& wires, const std::vector<PairDevice>& devices) {
+  Json list = Json::array();
+  for (const SharedWire& wire : wires) {
+    Json links = Json::array();
+    for (const auto& [from, to] : wire.links)
+      links.push_back(Json::array({devices[index_of(from)].name, devices[index_of(to)].name}));
+    list.push_back({{"bytes_per_second", wire.bytes_per_second}, {"links", links}});
+  }
+  return list.dump();
+}
+
+Json to_value(const PairDevice& device) {
+  Json value{{"name", device.name},
+             {"flops_per_second", device.flops_per_second},
+             {"memory_bytes", device.memory_bytes}};
+  if (device.top_k_elements_per_second != 0)
+    value["top_k_elements_per_second"] = device.top_k_elements_per_second;
+  return value;
 }
 
 PairCluster::Matrix read_matrix(const JsonField& field) {
@@ -101,22 +166,28 @@ void validate(const PairCluster& cluster) {
                                       from == to ? "0, for nothing travels" : "a number from 0 to 1e6"));
     }
   }
+  for (const SharedWire& wire : cluster.shared_wires) check_wire(wire, static_cast<int>(devices));
 }
 
 PairCluster parse_pair_cluster(std::string_view json, const std::string& name_of_source) {
   const Json document = parse_json_file(json, name_of_source, kPairFormat);
   const JsonField root(document, name_of_source);
-  root.expect_members({"format", "version", "name", "devices", "bytes_per_second", "latency_seconds"});
+  root.expect_members({"format", "version", "name", "devices", "bytes_per_second", "latency_seconds"},
+                      {"shared_wires"});
   PairCluster cluster{.name = root.member("name").text(),
                       .devices = {},
                       .bytes_per_second = read_matrix(root.member("bytes_per_second")),
                       .latency_seconds = read_matrix(root.member("latency_seconds"))};
   for (const JsonField& device : root.member("devices").elements()) {
-    device.expect_members({"name", "flops_per_second", "memory_bytes"});
+    device.expect_members({"name", "flops_per_second", "memory_bytes"}, {"top_k_elements_per_second"});
     cluster.devices.push_back({.name = device.member("name").text(),
                                .flops_per_second = device.member("flops_per_second").number(),
                                .memory_bytes = device.member("memory_bytes").integer()});
+    if (device.has("top_k_elements_per_second"))
+      cluster.devices.back().top_k_elements_per_second = device.member("top_k_elements_per_second").number();
   }
+  if (root.has("shared_wires"))
+    cluster.shared_wires = read_wires(root.member("shared_wires"), cluster.devices);
   try {
     validate(cluster);
   } catch (const ConfigError& error) {
@@ -134,16 +205,16 @@ std::string to_json(const PairCluster& cluster) {
   try {
     std::string devices;
     for (const PairDevice& device : cluster.devices)
-      devices +=
-          (devices.empty() ? "\n    " : ",\n    ") + Json{{"name", device.name},
-                                                          {"flops_per_second", device.flops_per_second},
-                                                          {"memory_bytes", device.memory_bytes}}
-                                                         .dump();
+      devices += (devices.empty() ? "\n    " : ",\n    ") + to_value(device).dump();
+    const std::string wires =
+        cluster.shared_wires.empty()
+            ? ""
+            : ",\n  \"shared_wires\": " + text_of(cluster.shared_wires, cluster.devices);
     return fmt::format(
         "{{\n  \"format\": \"{}\",\n  \"version\": {},\n  \"name\": {},\n  \"devices\": [{}\n  ],\n"
-        "  \"bytes_per_second\": {},\n  \"latency_seconds\": {}\n}}\n",
+        "  \"bytes_per_second\": {},\n  \"latency_seconds\": {}{}\n}}\n",
         kPairFormat.name, kPairFormat.version, Json(cluster.name).dump(), devices,
-        rows_of(cluster.bytes_per_second), rows_of(cluster.latency_seconds));
+        rows_of(cluster.bytes_per_second), rows_of(cluster.latency_seconds), wires);
   } catch (const Json::type_error&) {
     throw ConfigError("a name in the description of a cluster is not UTF-8: rename it");
   }

@@ -46,6 +46,11 @@ TEST(PairCluster, IsWrittenAndReadAsItIs) {
   EXPECT_EQ(read_pair_cluster(path), drawn);
   EXPECT_EQ(find_pair_cluster(path), drawn);
   std::filesystem::remove(path);
+  PairCluster shares = make();
+  shares.devices[1].top_k_elements_per_second = 1e8;
+  shares.shared_wires = {{.bytes_per_second = 1e6, .links = {{0, 1}, {1, 0}}},
+                         {.bytes_per_second = 2e6, .links = {{1, 0}}}};
+  EXPECT_EQ(parse_pair_cluster(to_json(shares), "x"), shares);
   PairCluster named = make();
   named.name = "\xff";
   EXPECT_THAT([&] { to_json(named); }, ThrowsMessage<ConfigError>(HasSubstr("UTF-8")));
@@ -73,6 +78,17 @@ TEST(PairCluster, IsRefusedWithOneSentence) {
             "the link from 'a' to 'b' has a latency");
   refused([](PairCluster& c) { c.bytes_per_second[0][0] = 1; }, "nothing travels");
   refused([](PairCluster& c) { c.latency_seconds[0][0] = 1; }, "nothing travels");
+  for (const double speed : {0.5, -1.0, kNan, HUGE_VAL})
+    refused([&](PairCluster& c) { c.devices[0].top_k_elements_per_second = speed; },
+            "device 'a' finds the largest of");
+  const auto refused_wire = [&](const SharedWire& wire, const std::string& message) {
+    refused([&](PairCluster& c) { c.shared_wires = {wire}; }, message);
+  };
+  refused_wire({.bytes_per_second = 0, .links = {{0, 1}}}, "a shared wire carries 0 bytes a second");
+  refused_wire({.bytes_per_second = 1e6, .links = {}}, "a shared wire has no links");
+  refused_wire({.bytes_per_second = 1e6, .links = {{0, 2}}}, "a link from device 0 to 2, and there are 2");
+  refused_wire({.bytes_per_second = 1e6, .links = {{1, 1}}}, "give links of two of them");
+  refused_wire({.bytes_per_second = 1e6, .links = {{0, 1}, {0, 1}}}, "from device 0 to 1 twice");
 }
 
 TEST(PairCluster, FilesAreRefusedWithThePlace) {

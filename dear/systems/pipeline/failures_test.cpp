@@ -79,6 +79,20 @@ TEST(Failures, OfARankThatLeavesNameIt) {
               AllOf(StartsWith("TransportError"), HasSubstr("rank 1")));
 }
 
+// Rank 0, whose part of a step is done, learns of it when it begins the next one.
+TEST(Failures, OfARankThatLeavesBetweenStepsSayThatNoOperatorWasWaitedFor) {
+  EXPECT_THAT(run_on(groups_of(2),
+                     [](int rank, const Group& group) {
+                       const Chain chain;
+                       Pipeline pipe(chain.model, {whole_batch()}, group, kOptions);
+                       pipe.step({whole_batch()}, whole_batch(), loss_of);
+                       if (rank == 0) pipe.step({whole_batch()}, whole_batch(), loss_of);
+                     })[0],
+              AllOf(StartsWith("TransportError: rank 0: it had done its part"),
+                    HasSubstr("waited for no operator, but for the others to begin the next step"),
+                    HasSubstr("rank 1")));
+}
+
 TEST(Failures, OfADeadlineNameStageAndMicroBatch) {
   std::promise<void> over;
   auto waits = over.get_future();

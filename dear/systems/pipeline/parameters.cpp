@@ -1,6 +1,7 @@
 #include "dear/systems/pipeline/parameters.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <span>
 #include <string_view>
@@ -19,7 +20,8 @@ std::string_view bytes_of(const torch::Tensor& contiguous) {
   return {static_cast<const char*>(contiguous.const_data_ptr()), contiguous.nbytes()};
 }
 
-// `tensor` of rank `from` on all ranks; defined on every rank, with the shape and type that it has there.
+}  // namespace
+
 torch::Tensor broadcast(const Group& group, const torch::Tensor& tensor, int from) {
   torch::Tensor whole = tensor.detach().clone(at::MemoryFormat::Contiguous);
   const auto bytes = static_cast<std::int64_t>(whole.nbytes());
@@ -30,8 +32,6 @@ torch::Tensor broadcast(const Group& group, const torch::Tensor& tensor, int fro
   if (group.rank() != from) std::memcpy(whole.mutable_data_ptr(), buffer.data(), whole.nbytes());
   return whole;
 }
-
-}  // namespace
 
 Parameters::Parameters(const Job& job, const Group& group) : group_(group) {
   const auto add = [&](const auto& named, bool is_parameter) {
@@ -150,6 +150,29 @@ void Parameters::add_tied(Wire& wire, const Tensors& earlier) const {
     tensor.mutable_grad() = before->defined() ? *before + sum : sum;
     ++before;
   }
+}
+
+double Parameters::clip(double max_norm) const {
+  if (!(max_norm > 0) || !std::isfinite(max_norm))
+    throw ConfigError(fmt::format("gradients are clipped to a norm of {}: give a number above 0", max_norm));
+  const torch::NoGradGuard no_grad;
+  double squares = 0;
+  for (const Named& one : all_) {
+    if (!one.is_parameter || one.holders.front() != group_.rank() || !one.tensor.grad().defined()) continue;
+    const auto norm = at::norm(one.tensor.grad(), 2, at::kDouble).item<double>();
+    squares += norm * norm;
+  }
+  double sum = 0;
+  for (const double of_rank : comm::all_gather_values(group_, squares)) sum += of_rank;
+  const double norm = std::sqrt(sum);
+  const double scale = max_norm / (norm + 1e-6);  // as torch::nn::utils::clip_grad_norm_
+  if (scale >= 1) return norm;
+  for (const Named& one : all_) {
+    if (!one.is_parameter || !has(one) || !one.tensor.grad().defined()) continue;
+    torch::Tensor gradient = one.tensor.grad();
+    gradient.mul_(scale);
+  }
+  return norm;
 }
 
 Parameters::State Parameters::state() const {

@@ -12,6 +12,9 @@
 
 namespace dear::systems::pipeline {
 
+// `tensor` of rank `from`, on all ranks: a copy of its own, with the shape and type that it has there.
+torch::Tensor broadcast(const Group& group, const torch::Tensor& tensor, int from);
+
 // The table says which rank has which parameters and buffers of a model that is whole on every rank when it
 // is made. Parameters that no operator uses lie on rank 0. All ranks call everything but load() together.
 class Parameters {
@@ -29,19 +32,25 @@ class Parameters {
   [[nodiscard]] Tensors put_aside() const;
   void add_tied(Wire& wire, const Tensors& earlier) const;
 
+  // The norm of the gradients of all ranks, a tied one once, which then are scaled so that it is at most
+  // `max_norm`.
+  [[nodiscard]] double clip(double max_norm) const;
+
   using State = std::map<std::string, torch::Tensor>;
   [[nodiscard]] State state() const;    // whole, on every rank
   void load(const State& state) const;  // ConfigError for one that is not of this model
 
- private:
   struct Named {
     std::vector<std::string> names;  // several for one tensor
-    torch::Tensor tensor;
+    torch::Tensor tensor;            // without an element where this rank does not hold it
     SampledTensor what;
     std::vector<int> holders{};  // ranks, ascending
     bool is_parameter = false;
   };
+  [[nodiscard]] const std::vector<Named>& all() const { return all_; }  // parameters first, as of the model
   [[nodiscard]] bool has(const Named& one) const;
+
+ private:
   [[nodiscard]] bool is_tied(const Named& one) const;
 
   const Group group_;

@@ -1,6 +1,7 @@
 #include "dear/systems/pipeline/pipeline.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,6 +13,7 @@
 #include "dear/base/vocabulary/ids.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/systems/pipeline/made.h"
+#include "dear/systems/pipeline/saved.h"
 
 namespace dear {
 namespace {
@@ -59,6 +61,23 @@ PipelineModel::Tensors parts_of(const torch::Tensor& tensor, int micro_batches) 
   return tensor.chunk(micro_batches);
 }
 
+// Does what all ranks do together while this one waits for no operator. An error of another rank says so.
+template <typename Act>
+auto while_idle(const Made& made, std::string_view what, const Act& act) {
+  const auto said = [&](const std::exception& error) {
+    return fmt::format(
+        "rank {}: it had done its part of the steps before and waited for no operator, but for {}: {}",
+        made.job.rank, what, error.what());
+  };
+  try {
+    return act();
+  } catch (const TimeoutError& error) {
+    throw TimeoutError(said(error));
+  } catch (const TransportError& error) {
+    throw TransportError(said(error));
+  }
+}
+
 }  // namespace
 
 Pipeline::Pipeline(const PipelineModel& model, const Tensors& sample, const Group& group,
@@ -74,7 +93,8 @@ double Pipeline::step(const Tensors& batch, const torch::Tensor& targets, const 
     throw TransportError(
         fmt::format("rank {}: the pipeline failed in an earlier step: {}", job.rank, made.broken));
   try {
-    systems::pipeline::refuse_together(made.group, refusal_of(made, batch, targets));
+    while_idle(made, "the others to begin the next step",
+               [&] { systems::pipeline::refuse_together(made.group, refusal_of(made, batch, targets)); });
   } catch (const ConfigError&) {  // all ranks can go on
     throw;
   } catch (const std::exception& error) {
@@ -111,7 +131,9 @@ double Pipeline::step(const Tensors& batch, const torch::Tensor& targets, const 
       made.spans.push_back(std::move(span));
     }
     ++made.statistics.steps;
-    return comm::all_gather_values(made.group, run.loss())[index_of(job.stages.stages.back().rank)];
+    return while_idle(made, "the loss", [&] {
+      return comm::all_gather_values(made.group, run.loss())[index_of(job.stages.stages.back().rank)];
+    });
   } catch (const std::exception& error) {
     made.broken = error.what();
     made.wire->abort(error.what());
@@ -121,6 +143,13 @@ double Pipeline::step(const Tensors& batch, const torch::Tensor& targets, const 
 }
 
 Pipeline::Tensors Pipeline::parameters() const { return made_->parameters->own(); }
+double Pipeline::clip_grad_norm(double max_norm) { return made_->parameters->clip(max_norm); }
+void Pipeline::save(torch::optim::Optimizer& optimizer, const std::string& path, const Position& position) {
+  systems::pipeline::save(made_->group, *made_->parameters, optimizer, path, position);
+}
+Position Pipeline::load(torch::optim::Optimizer& optimizer, const std::string& path) {
+  return systems::pipeline::load(made_->group, *made_->parameters, optimizer, path);
+}
 std::map<std::string, torch::Tensor> Pipeline::state() { return made_->parameters->state(); }
 void Pipeline::load_state(const std::map<std::string, torch::Tensor>& state) {
   made_->parameters->load(state);

@@ -14,6 +14,11 @@
 #include "dear/comm/group/group.h"
 #include "dear/platform/cluster/pair_cluster.h"
 #include "dear/systems/pipeline/pipeline_model.h"
+#include "dear/train/checkpoint/checkpoint.h"
+
+namespace torch::optim {
+class Optimizer;
+}
 
 namespace dear {
 
@@ -89,6 +94,20 @@ class Pipeline {
   double step(const Tensors& batch, const torch::Tensor& targets, const Loss& loss);
 
   [[nodiscard]] Tensors parameters() const;  // of this rank's stages
+
+  // Scales the gradients so that the norm of those of all ranks together is at most `max_norm`, which is
+  // above 0; returns what it was, the same on every rank.
+  double clip_grad_norm(double max_norm);
+
+  // Saves all that training needs to go on into one file, as save_checkpoint() (checkpoint.h) has it: the
+  // whole model, the optimiser's state and options, and the position, but no generators of random numbers.
+  // Python reads it with torch.load(path, weights_only=True). `optimizer` is one of parameters() in one
+  // group, of a class of libtorch's or DeAR's. Every rank calls it between steps; rank 0 writes. ConfigError
+  // on every rank where it cannot be written; training can go on.
+  void save(torch::optim::Optimizer& optimizer, const std::string& path, const Position& position);
+  // Puts back what save() or one process saved, under any plan and on any number of ranks. ConfigError on
+  // every rank, and nothing has changed, for a file that is damaged, or of another model or optimiser.
+  Position load(torch::optim::Optimizer& optimizer, const std::string& path);
 
   // Parameters and buffers of the whole model, on every rank, under the names of `root`; loaded under any
   // plan. ConfigError for a state of another model.

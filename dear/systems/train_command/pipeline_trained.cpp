@@ -11,6 +11,7 @@ std::string to_json(const PipelineTrained& trained) {
   return nlohmann::ordered_json{{"workers", trained.workers},
                                 {"micro_batches", trained.micro_batches},
                                 {"steps", trained.losses.size()},
+                                {"resumed_at", trained.resumed_at},
                                 {"network", trained.network},
                                 {"stages", trained.planned.stages},
                                 {"plan", nlohmann::ordered_json::parse(trained.planned.plan)},

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dear/base/trace/trace.h"
+#include "dear/base/vocabulary/say.h"
 #include "dear/base/vocabulary/spread.h"
 #include "dear/comm/group/group.h"
 #include "dear/systems/train_command/corpus.h"
@@ -26,7 +27,9 @@ struct PipelineTrained {
   PipelinePlanned planned;
   int workers = 1, micro_batches = 1;
   std::string network;               // "" when real, else how it was modelled
-  std::vector<double> losses;        // by step
+  std::int64_t resumed_at = 0;       // steps of earlier runs
+  bool interrupted = false;          // by SIGINT, before the last step
+  std::vector<double> losses;        // by step of this run
   std::vector<double> step_seconds;  // forward and backward passes, of the slowest rank
   Spread counted_seconds;            // of those after the warm-up
   double sent_bytes = 0;             // of all ranks, in a step
@@ -41,10 +44,12 @@ struct PipelineListener {
   std::function<void(const PipelinePlanned& planned)> planned;
   std::function<void(std::int64_t done, double loss, double seconds)>
       stepped;  // seconds since the first step began
+  Say say;      // of checkpoints and signals, a sentence, on rank 0
 };
 
-// Trains a GPT whose layers lie on the ranks, all of which call it alike. In the training module. Errors as
-// of Pipeline.
+// Trains a GPT whose layers lie on the ranks, all of which call it alike, until the steps are taken or a
+// signal comes: SIGINT, or SIGTERM where it saves. In the training module. Errors as of Pipeline; Error where
+// the last checkpoint cannot be written.
 PipelineTrained train_pipeline(const PipelineJob& job, const Corpus& corpus, const Group& group,
                                const PipelineListener& listener);
 

@@ -23,10 +23,11 @@ std::string PipelineJob::text() const {
       "pipeline: network {}, backend {}, steps {}, batch {}, micro-batches {}, layers {}, width {}, heads "
       "{}, "
       "context {}, seed {}, schedule {}, planner {}, stages {}, compression {} {}, plan {}, optimiser {}, lr "
-      "{}, trace {}",
+      "{}, clip {}, saving {} {} {} {}, trace {}",
       cluster ? cluster->name : "real", gpt.backend, gpt.steps, gpt.batch, micro_batches, gpt.layers,
       gpt.width, gpt.heads, gpt.context, gpt.seed, schedule, planner, stages_per_worker, compression, ratio,
-      plan_file, optimizer, learning_rate, record_trace);
+      plan_file, optimizer, learning_rate, clip, saving.directory, saving.every, saving.keep, saving.resume,
+      record_trace);
 }
 
 std::string text_of(const std::optional<Compression>& compression) {

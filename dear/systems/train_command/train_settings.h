@@ -54,6 +54,14 @@ struct MoeJob {
   [[nodiscard]] std::string text() const;
 };
 
+// Where and how often a job saves checkpoints.
+struct Saving {
+  std::string directory{};  // "" for none
+  std::int64_t every = 100;
+  int keep = 2;
+  bool resume = false;  // from the newest, where there is one
+};
+
 // A GPT whose layers lie on the workers, as options of `dear pipeline train` name it; see
 // systems/pipeline/pipeline.h. A step has `gpt.batch` samples of all workers.
 struct PipelineJob {
@@ -66,17 +74,11 @@ struct PipelineJob {
   std::optional<PairCluster> cluster{};  // the modelled links of workers
   std::string optimizer = "adamw";
   double learning_rate = 0;
+  double clip = 0;  // the most that the norm of gradients may be; 0: they are as they are
+  Saving saving{};
   bool record_trace = false;
 
   [[nodiscard]] std::string text() const;  // that tells jobs apart
-};
-
-// Where and how often a job saves checkpoints.
-struct Saving {
-  std::string directory;  // "" for none
-  std::int64_t every = 100;
-  int keep = 2;
-  bool resume = false;  // from the newest, where there is one
 };
 
 // The settings of a training job: a GPT on the characters of a text, trained under one policy, or under

@@ -19,8 +19,10 @@
 #include "dear/systems/train_command/training_module.h"
 #include "dear/tools/command/commands.h"
 #include "dear/tools/command/policy_options.h"
+#include "dear/tools/command/saving_options.h"
 #include "dear/tools/command/train_options.h"
 #include "dear/tools/command/train_report.h"
+#include "dear/tools/options/exit_status.h"
 #include "dear/tools/options/names_in.h"
 #include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"
@@ -41,7 +43,8 @@ struct Arguments {
   std::string data = "/usr/share/common-licenses", timeout = "120s";
   std::optional<std::int64_t> workers, threads, stages_per_worker;
   std::optional<std::string> network;
-  std::optional<double> learning_rate;
+  std::optional<double> learning_rate, clip;
+  SavingOptions saving;
   std::string json, output, trace;
 };
 
@@ -76,6 +79,9 @@ void check_names(const CLI::App& command, const Arguments& arguments, PipelineJo
   parse_option("--ratio", [&] { return pipeline::check({.rule = rule, .ratio = job.ratio}), 0; });
   job.learning_rate = arguments.learning_rate.value_or(checked_optimizer(job.optimizer).learning_rate);
   check_learning_rate(job.learning_rate);
+  job.clip = arguments.clip.value_or(0);
+  if (arguments.clip && (!(job.clip > 0) || !std::isfinite(job.clip)))
+    throw ConfigError(fmt::format("--clip is {}: give the largest norm of gradients, above 0", job.clip));
 }
 
 Settings checked(const CLI::App& command, const Arguments& arguments, const LaunchEnvironment& environment) {
@@ -107,6 +113,7 @@ Settings checked(const CLI::App& command, const Arguments& arguments, const Laun
                                   job.gpt.batch, parts));
   settings.threads = checked_threads(arguments.threads, settings.workers, environment, this_host());
   settings.timeout_seconds = checked_timeout(arguments.timeout, "120s");
+  job.saving = checked_saving(arguments.saving);
   check_outputs({{"--json", arguments.json}, {"--output", arguments.output}, {"--trace", arguments.trace}});
   return settings;
 }
@@ -123,7 +130,11 @@ void report(const Arguments& arguments, const PipelineTrained& trained, const Gr
        {std::pair("results", &arguments.json), std::pair("plan, for --plan", &arguments.output),
         std::pair("trace of all workers, for https://ui.perfetto.dev", &arguments.trace)})
     if (!path->empty()) say(fmt::format("{}: {}\n", what, *path));
+  if (trained.interrupted)
+    say(fmt::format("interrupted after {} of {} steps\n", trained.resumed_at + std::ssize(trained.losses),
+                    arguments.job.gpt.steps));
   if (!std::isfinite(trained.losses.back())) throw Error("the last loss is no finite number: lower --lr");
+  if (trained.interrupted) throw ExitStatus{kExitInterrupted};
 }
 
 void run_rank(const Arguments& arguments, const Settings& settings, const train_command::Corpus& corpus,
@@ -141,7 +152,8 @@ void run_rank(const Arguments& arguments, const Settings& settings, const train_
        .stepped =
            [&](std::int64_t done, double loss, double seconds) {
              if (first) progress.update("pipeline", done, loss, seconds);
-           }});
+           },
+       .say = [](const std::string& sentence) { say(sentence + "\n"); }});
   if (first) report(arguments, trained, group);
 }
 
@@ -208,6 +220,9 @@ void add_pipeline_train(CLI::App& pipeline) {
   add.with_default(
       "--optimizer", job.optimizer, "NAME",
       names_in(train_command::optimizers()) + "; each worker updates the parameters of its layers");
+  add("--clip", arguments->clip, "NORM",
+      "Scale gradients so that the norm of those of all workers is at most this (default: as they are)");
+  add_saving_options(*command, arguments->saving);
   add("--threads", arguments->threads, "N",
       "Of each worker (default: OMP_NUM_THREADS, else the cores shared among the workers)");
   add("--json", arguments->json, "FILE", "Write losses, times and the plan");

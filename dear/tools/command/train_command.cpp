@@ -26,6 +26,7 @@
 #include "dear/systems/train_command/train.h"
 #include "dear/systems/train_command/training_module.h"
 #include "dear/tools/command/commands.h"
+#include "dear/tools/command/saving_options.h"
 #include "dear/tools/command/train_options.h"
 #include "dear/tools/command/train_report.h"
 #include "dear/tools/command/tuning_table.h"
@@ -316,17 +317,7 @@ void add_train_command(CLI::App& app) {
   add("--metrics", options->metrics, "FILE",
       "Append a line of JSON to FILE for each step: seconds, exposed communication, overlap, bytes, buckets, "
       "tuning, of rank 0");
-  add("--save", options->save, "FOLDER",
-      "Folder for checkpoints: one every --every steps, one at the end, and one where SIGTERM comes, which "
-      "then ends the "
-      "training with code 0 after the step that is under way");
-  add.with_default("--every", options->every, "K", "Steps from one checkpoint to the next (default 100)");
-  add.with_default("--keep", options->keep, "N",
-                   "How many checkpoints stay in the folder, the newest ones (default 2)");
-  command->add_flag("--resume", options->resume,
-                    "Go on from the newest checkpoint in --save, where there is one, until --steps are taken "
-                    "in all; with as "
-                    "many workers, to the bit");
+  add_saving_options(*command, options->saving);
   add("--sample", options->sample, "N",
       "Characters to generate at the end (default 200 with --compare, else 0)");
   command->callback([options] { run_train_command(*options); });

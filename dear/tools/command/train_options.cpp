@@ -140,24 +140,9 @@ void choose_compressions(const TrainOptions& options, TrainSettings& settings) {
 }
 
 void choose_saving(const TrainOptions& options, TrainSettings& settings) {
-  if (!options.save) {
-    if (options.every || options.keep || options.resume)
-      throw ConfigError(fmt::format("{} is of checkpoints: name their folder, too, with --save",
-                                    options.every  ? "--every"
-                                    : options.keep ? "--keep"
-                                                   : "--resume"));
-    return;
-  }
-  if (settings.compare)
+  settings.saving = checked_saving(options.saving);
+  if (options.saving.save && settings.compare)
     throw ConfigError("--save is for one run: leave --compare and --compare-compression out");
-  train_command::Saving& saving = settings.saving;
-  saving.directory = checked_output_folder("--save", *options.save);
-  saving.every = options.every.value_or(saving.every);
-  check_range("--every", saving.every, 1, kMostSteps);
-  const std::int64_t keep = options.keep.value_or(saving.keep);
-  check_range("--keep", keep, 1, kMostOfAny);
-  saving.keep = static_cast<int>(keep);
-  saving.resume = options.resume;
 }
 
 // After the policies and compressions, which K-FAC must see whole gradients of.
@@ -196,7 +181,8 @@ void choose_mixtures(const TrainOptions& options, TrainSettings& settings) {
   if (settings.optimizer == "lamb" || settings.optimizer == "lars")
     refuse("--optimizer " + settings.optimizer,
            "it takes norms of whole tensors, and those of experts lie on several workers");
-  if (options.save) refuse("--save", "a checkpoint has what all workers have alike, and experts are not");
+  if (options.saving.save)
+    refuse("--save", "a checkpoint has what all workers have alike, and experts are not");
   if (options.sample.value_or(0) > 0)
     refuse("--sample", "one worker alone has not all experts to continue a text with");
   if (options.profile) refuse("--profile", "a workload has no all-to-alls");
@@ -268,6 +254,26 @@ int checked_threads(const std::optional<std::int64_t>& given, int workers,
   const int workers_here = environment.size > 1 ? environment.local_size : workers;
   const int shared = host.threads.value_or(std::max(1, host.cores / workers_here));
   return static_cast<int>(given.value_or(shared));
+}
+
+train_command::Saving checked_saving(const SavingOptions& options) {
+  train_command::Saving saving;
+  if (!options.save) {
+    if (options.every || options.keep || options.resume)
+      throw ConfigError(fmt::format("{} is of checkpoints: name their folder, too, with --save",
+                                    options.every  ? "--every"
+                                    : options.keep ? "--keep"
+                                                   : "--resume"));
+    return saving;
+  }
+  saving.directory = checked_output_folder("--save", *options.save);
+  saving.every = options.every.value_or(saving.every);
+  check_range("--every", saving.every, 1, kMostSteps);
+  const std::int64_t keep = options.keep.value_or(saving.keep);
+  check_range("--keep", keep, 1, kMostOfAny);
+  saving.keep = static_cast<int>(keep);
+  saving.resume = options.resume;
+  return saving;
 }
 
 TrainSettings check(const TrainOptions& options, const LaunchEnvironment& environment, const Host& host) {

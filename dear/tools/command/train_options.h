@@ -15,6 +15,15 @@
 
 namespace dear::cli {
 
+// The options of checkpoints, as a user gives them.
+struct SavingOptions {
+  std::optional<std::string> save{};    // a folder
+  std::optional<std::int64_t> every{};  // 100
+  std::optional<std::int64_t> keep{};   // 2
+  bool resume = false;
+};
+train_command::Saving checked_saving(const SavingOptions& options);
+
 // TrainOptions hold the options of `dear train` or `dear tune training`, as a user gives them, with text
 // where a value has a form of its own.
 struct TrainOptions {
@@ -44,10 +53,7 @@ struct TrainOptions {
   std::optional<std::string> metrics{};
   std::string timeout = "120s";
   std::optional<std::int64_t> sample{};  // 200 with --compare and --model gpt, else 0
-  std::optional<std::string> save{};     // a folder
-  std::optional<std::int64_t> every{};   // 100
-  std::optional<std::int64_t> keep{};    // 2
-  bool resume = false;
+  SavingOptions saving{};
   // Files that `dear tune training` writes.
   std::optional<std::string> tuning_json{}, tuning_plot{}, tuned_schedule{};
 };

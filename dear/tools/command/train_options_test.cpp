@@ -352,7 +352,7 @@ INSTANTIATE_TEST_SUITE_P(
             "experts_with_kfac", with_experts({}, {.optimizer = "kfac"}), {"moe-gpt", "--optimizer kfac"}},
         Refusal{
             "experts_with_lamb", with_experts({}, {.optimizer = "lamb"}), {"moe-gpt", "--optimizer lamb"}},
-        Refusal{"experts_saved", with_experts({}, {.save = "saved"}), {"moe-gpt and --save"}},
+        Refusal{"experts_saved", with_experts({}, {.saving = {.save = "saved"}}), {"moe-gpt and --save"}},
         Refusal{"experts_sampled", with_experts({}, {.sample = 9}), {"moe-gpt and --sample"}},
         Refusal{"experts_profiled", with_experts({}, {.profile = "p.json"}), {"moe-gpt and --profile"}},
         Refusal{"empty_name", {.json = ""}, {"--json is empty"}},

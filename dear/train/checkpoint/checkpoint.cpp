@@ -31,10 +31,8 @@ Value value_of(const Position& position) {
   return value;
 }
 
-namespace {
-
 // Python keeps some options as bools, and betas together.
-Value options_of(const Optimizer::Options& options) {
+Value value_of(const Optimizer::Options& options) {
   static const std::set<std::string, std::less<>> kBools{
       "adapt", "amsgrad", "bias_correction", "centered", "decoupled", "larc", "nesterov"};
   Value value;
@@ -49,11 +47,27 @@ Value options_of(const Optimizer::Options& options) {
   return value;
 }
 
+namespace {
+
 torch::Tensor tensor_of_bytes(const std::string& bytes) {
   torch::Tensor tensor = torch::empty({static_cast<std::int64_t>(bytes.size())}, torch::dtype(torch::kUInt8));
   std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
   return tensor;
 }
+
+}  // namespace
+
+Value value_of_state(const Optimizer& optimizer, const std::string& scalars,
+                     const std::map<std::string, archive::TensorRecord>& vectors, TensorSink& sink) {
+  Value state{Value::Dict()};
+  const std::map<std::string, double> read = optimizer.read_scalars(scalars);
+  for (const auto& [name, value] : read) state.set(name, sink.add(torch::tensor(static_cast<float>(value))));
+  if (read.empty() && !scalars.empty()) state.set(kOpaque, sink.add(tensor_of_bytes(scalars)));
+  for (const auto& [name, record] : vectors) state.set(name, record);
+  return state;
+}
+
+namespace {
 
 // Python numbers parameters in the order of the optimiser's groups.
 Value optimizer_value(train::TrainingState& state, TensorSink& sink,
@@ -63,20 +77,14 @@ Value optimizer_value(train::TrainingState& state, TensorSink& sink,
   std::int64_t number = 0;
   const std::vector<Optimizer::Options> options = state.optimizer().group_options();
   for (const auto& tensors : state.optimizer().parameter_groups()) {
-    Value group = groups.size() < options.size() ? options_of(options[groups.size()]) : Value(Value::Dict());
+    Value group = groups.size() < options.size() ? value_of(options[groups.size()]) : Value(Value::Dict());
     Value::List numbers;
     for (const torch::Tensor& tensor : tensors) {
       numbers.emplace_back(number++);
       const std::optional<std::size_t> index = state.index_of(tensor);
       if (!index || !outlines[*index]) continue;
-      Value one{Value::Dict()};
-      const std::string& scalars = outlines[*index]->scalars;
-      const auto read = state.optimizer().read_scalars(scalars);
-      for (const auto& [name, value] : read)
-        one.set(name, sink.add(torch::tensor(static_cast<float>(value))));
-      if (read.empty() && !scalars.empty()) one.set(kOpaque, sink.add(tensor_of_bytes(scalars)));
-      for (const auto& [name, record] : vectors[*index]) one.set(name, record);
-      states.set(numbers.back(), std::move(one));
+      states.set(numbers.back(),
+                 value_of_state(state.optimizer(), outlines[*index]->scalars, vectors[*index], sink));
     }
     group.set("params", std::move(numbers));
     groups.push_back(std::move(group));

@@ -46,42 +46,6 @@ std::string text_in(const Value& value) {
   return "";
 }
 
-Value to_value(const Contents& contents) {
-  Value::List options;
-  for (const Optimizer::Options& group : contents.options) {
-    Value one{Value::Dict()};
-    for (const auto& [name, number] : group) one.set(name, number);
-    options.push_back(std::move(one));
-  }
-  Value value;
-  value.set("position", value_of(contents.position));
-  value.set("outlines", optim::encoded(contents.outlines));
-  value.set("options", std::move(options));
-  return value;
-}
-
-Position to_position(const Value& value, const std::string& path) {
-  Position position{.step = value.at<std::int64_t>("step", path), .more = {}};
-  for (const auto& [key, item] : *value.get<Value::Dict>()) {
-    const auto* name = key.get<std::string>();
-    if (name != nullptr && *name != "step") position.more[*name] = text_in(item);
-  }
-  return position;
-}
-
-Contents from_value(const Value& value, std::size_t parameters, const std::string& path) {
-  Contents contents{.position = to_position(value.at("position", path), path),
-                    .outlines = train::EngineState::Outlines(parameters),
-                    .options = {}};
-  optim::decode(value.at<std::string>("outlines", path), contents.outlines);
-  for (const Value& one : value.at<Value::List>("options", path)) {
-    Optimizer::Options& group = contents.options.emplace_back();
-    for (const auto& [key, number] : *one.get<Value::Dict>())
-      group[*key.get<std::string>()] = *number.get<double>();
-  }
-  return contents;
-}
-
 // The file of torch.save() or save_checkpoint().
 class WholeSource : public Source {
  public:
@@ -101,6 +65,95 @@ class WholeSource : public Source {
 
 }  // namespace
 
+Position position_in(const Value& value, const std::string& path) {
+  Position position{.step = value.at<std::int64_t>("step", path), .more = {}};
+  for (const auto& [key, item] : *value.get<Value::Dict>()) {
+    const auto* name = key.get<std::string>();
+    if (name != nullptr && *name != "step") position.more[*name] = text_in(item);
+  }
+  return position;
+}
+
+Value value_of(const Contents& contents) {
+  Value::List options;
+  for (const Optimizer::Options& group : contents.options) {
+    Value one{Value::Dict()};
+    for (const auto& [name, number] : group) one.set(name, number);
+    options.push_back(std::move(one));
+  }
+  Value value;
+  value.set("position", value_of(contents.position));
+  value.set("outlines", optim::encoded(contents.outlines));
+  value.set("options", std::move(options));
+  return value;
+}
+
+Contents contents_in(const Value& value, std::size_t parameters, const std::string& path) {
+  Contents contents{.position = position_in(value.at("position", path), path),
+                    .outlines = train::EngineState::Outlines(parameters),
+                    .options = {}};
+  optim::decode(value.at<std::string>("outlines", path), contents.outlines);
+  for (const Value& one : value.at<Value::List>("options", path)) {
+    Optimizer::Options& group = contents.options.emplace_back();
+    for (const auto& [key, number] : *one.get<Value::Dict>())
+      group[*key.get<std::string>()] = *number.get<double>();
+  }
+  return contents;
+}
+
+std::shared_ptr<const Source> open_whole(const std::string& path) {
+  const archive::ZipReader reader(path);
+  reader.verify();
+  return std::make_shared<const WholeSource>(reader);
+}
+
+Optimizer::Options options_in(const Value& group) {
+  Optimizer::Options options;
+  for (const auto& [key, value] : *group.get<Value::Dict>()) {
+    const auto* name = key.get<std::string>();
+    if (name == nullptr || *name == "params") continue;
+    if (const auto* betas = value.get<Value::Tuple>(); betas != nullptr && betas->items.size() == 2) {
+      options["beta1"] = number_in(betas->items[0]);
+      options["beta2"] = number_in(betas->items[1]);
+    } else if (value.get<std::monostate>() == nullptr && value.get<TensorRecord>() == nullptr) {
+      options[*name] = number_in(value);
+    }
+  }
+  return options;
+}
+
+StoredParameter stored_parameter(const Source& source, const Value& of_parameter, const Optimizer& optimizer,
+                                 const std::vector<std::int64_t>& sizes, const std::string& name,
+                                 const std::string& passed_over) {
+  std::map<std::string, double> scalars;
+  std::string opaque;
+  StoredParameter found;
+  for (const auto& [key, value] : *of_parameter.get<Value::Dict>()) {
+    const auto* vector = key.get<std::string>();
+    if (vector == nullptr) continue;
+    const auto* stored = value.get<TensorRecord>();
+    if (stored == nullptr || (stored->sizes.empty() && *vector == "step")) {
+      scalars[*vector] = stored != nullptr ? source.whole(*stored).item<double>() : number_in(value);
+      continue;
+    }
+    if (*vector == kOpaque) {
+      const torch::Tensor bytes = source.whole(*stored).contiguous();
+      opaque.assign(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes());
+      continue;
+    }
+    if (stored->sizes != sizes)
+      throw ConfigError(fmt::format(
+          "'{}' is a checkpoint of another model: '{}' of parameter '{}' is of shape [{}] there, "
+          "and the parameter of [{}] here",
+          source.path(), printable(*vector), name, fmt::join(stored->sizes, ", "), fmt::join(sizes, ", ")));
+    if (*vector == passed_over) continue;
+    source.require(*stored);  // refused now, if at all
+    found.vectors[*vector] = *stored;
+  }
+  found.scalars = opaque.empty() ? optimizer.write_scalars(scalars) : opaque;
+  return found;
+}
+
 // ---- what a file must have in common with the training
 
 File::File(const train::TrainingState& state, std::shared_ptr<const Source> source)
@@ -108,7 +161,7 @@ File::File(const train::TrainingState& state, std::shared_ptr<const Source> sour
   require_same_model(state);
   require_same_optimizer(state);
   read_state(state);
-  contents_.position = to_position(source_->value().at("position", source_->path()), source_->path());
+  contents_.position = position_in(source_->value().at("position", source_->path()), source_->path());
 }
 
 const TensorRecord& File::model_record(const std::string& name) const {
@@ -163,34 +216,13 @@ void File::require_same_optimizer(const train::TrainingState& state) const {
 void File::read_parameter(std::size_t parameter, const Value& of_parameter,
                           const train::TrainingState& state) {
   const train::TrainedParameter& trained = state.trained()[parameter];
-  std::map<std::string, double> scalars;
-  std::string opaque;
+  StoredParameter stored =
+      stored_parameter(*source_, of_parameter, state.optimizer(), trained.tensor.sizes().vec(), trained.name,
+                       state.fp32_masters() ? "" : optim::kMaster);
   auto& outline = contents_.outlines[parameter].emplace();
-  for (const auto& [key, value] : *of_parameter.get<Value::Dict>()) {
-    const auto* name = key.get<std::string>();
-    if (name == nullptr) continue;
-    const auto* stored = value.get<TensorRecord>();
-    if (stored == nullptr || (stored->sizes.empty() && *name == "step")) {
-      scalars[*name] = stored != nullptr ? source_->whole(*stored).item<double>() : number_in(value);
-      continue;
-    }
-    if (*name == kOpaque) {
-      const torch::Tensor bytes = source_->whole(*stored).contiguous();
-      opaque.assign(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes());
-      continue;
-    }
-    if (stored->sizes != trained.tensor.sizes().vec())
-      throw ConfigError(
-          fmt::format("'{}' is a checkpoint of another model: '{}' of parameter '{}' is of shape [{}] there, "
-                      "and the parameter of [{}] here",
-                      source_->path(), printable(*name), trained.name, fmt::join(stored->sizes, ", "),
-                      fmt::join(trained.tensor.sizes(), ", ")));
-    if (*name == optim::kMaster && !state.fp32_masters()) continue;
-    source_->require(*stored);  // refused now, if at all
-    outline.vectors.insert(*name);
-    vectors_[parameter][*name] = *stored;
-  }
-  outline.scalars = opaque.empty() ? state.optimizer().write_scalars(scalars) : opaque;
+  for (const auto& [name, record] : stored.vectors) outline.vectors.insert(name);
+  vectors_[parameter] = std::move(stored.vectors);
+  outline.scalars = std::move(stored.scalars);
 }
 
 void File::read_state(const train::TrainingState& state) {
@@ -219,17 +251,7 @@ void File::read_state(const train::TrainingState& state) {
       if (found == nullptr || found->get<Value::Dict>() == nullptr) continue;
       if (const auto parameter = state.index_of(ours[group][i])) read_parameter(*parameter, *found, state);
     }
-    Optimizer::Options& options = contents_.options.emplace_back();
-    for (const auto& [key, value] : *groups[group].get<Value::Dict>()) {
-      const auto* name = key.get<std::string>();
-      if (name == nullptr || *name == "params") continue;
-      if (const auto* betas = value.get<Value::Tuple>(); betas != nullptr && betas->items.size() == 2) {
-        options["beta1"] = number_in(betas->items[0]);
-        options["beta2"] = number_in(betas->items[1]);
-      } else if (value.get<std::monostate>() == nullptr && value.get<TensorRecord>() == nullptr) {
-        options[*name] = number_in(value);
-      }
-    }
+    contents_.options.push_back(options_in(groups[group]));
   }
 }
 
@@ -243,10 +265,10 @@ Position load_whole(train::TrainingState& state, const std::string& path, const 
     reader.verify();
     source = std::make_shared<const WholeSource>(reader);
     file = std::make_shared<const File>(state, source);
-    text = archive::pickle(to_value(file->contents()));
+    text = archive::pickle(value_of(file->contents()));
   });
-  const Contents contents =
-      from_value(archive::unpickle(all_gather_text(group, text).front(), path), state.trained().size(), path);
+  const Contents contents = contents_in(archive::unpickle(all_gather_text(group, text).front(), path),
+                                        state.trained().size(), path);
   state.set_model([&](const std::string& name) { return file->model_value(name); },
                   train::EngineState::Holder::rank_0);
   state.optimizer().set_group_options(contents.options);

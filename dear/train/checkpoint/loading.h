@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -41,12 +42,32 @@ class Source {
   archive::Value value_;
 };
 
+// Opens the file of torch.save() or save_checkpoint(). ConfigError where it is damaged or none.
+std::shared_ptr<const Source> open_whole(const std::string& path);
+Position position_in(const archive::Value& value, const std::string& path);
+// The options of a parameter group, but for its parameters.
+Optimizer::Options options_in(const archive::Value& group);
+
+// What a file has of an optimiser's state for one parameter, of these sizes.
+struct StoredParameter {
+  std::string scalars;  // as the optimiser encodes them
+  std::map<std::string, archive::TensorRecord> vectors;
+};
+// ConfigError where a vector has other sizes, which names the parameter. `passed_over`: a vector that is not
+// wanted; "" for none.
+StoredParameter stored_parameter(const Source& source, const archive::Value& of_parameter,
+                                 const Optimizer& optimizer, const std::vector<std::int64_t>& sizes,
+                                 const std::string& name, const std::string& passed_over);
+
 // The facts of a checkpoint that every rank must know before it is put back.
 struct Contents {
   Position position;
   train::EngineState::Outlines outlines;
   std::vector<Optimizer::Options> options;  // by parameter group
 };
+
+archive::Value value_of(const Contents& contents);
+Contents contents_in(const archive::Value& value, std::size_t parameters, const std::string& path);
 
 // A checkpoint that fits a training.
 class File {

@@ -12,6 +12,7 @@
 #include "dear/base/archive/zip_writer.h"
 #include "dear/train/checkpoint/checkpoint.h"
 #include "dear/train/data_parallel/training_state.h"
+#include "dear/train/optim/optimizer.h"
 
 namespace dear::checkpoint {
 
@@ -74,6 +75,12 @@ void save_whole(train::TrainingState& state, RandomState random,
 // `parts`: see parts.h.
 Describe describe_libtorch(train::TrainingState& state, const Position& position, PartTensors parts);
 archive::Value value_of(const Position& position);
+// The options of a parameter group, as Python has them.
+archive::Value value_of(const Optimizer::Options& options);
+// What the optimiser remembers of a parameter: `scalars` as it encodes them, and its vectors, which the sink
+// has.
+archive::Value value_of_state(const Optimizer& optimizer, const std::string& scalars,
+                              const std::map<std::string, archive::TensorRecord>& vectors, TensorSink& sink);
 
 // Runs `act` on rank 0. Where it throws, every rank throws a ConfigError of that text, which names the rank.
 // All ranks together.
