@@ -15,6 +15,12 @@
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/tcp/pair.h>
 #include <gloo/transport/tcp/unbound_buffer.h>
+#if __has_include(<gloo/transport/tcp/socket.h>)
+#include <gloo/transport/tcp/socket.h>
+#define DEAR_GLOO_LISTENS_ONCE 1
+#else
+#define DEAR_GLOO_LISTENS_ONCE 0
+#endif
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -96,8 +102,9 @@ class Receive final : public Posted {
   const Buffer buffer_;
 };
 
-// An end of a connection that stands already. Gloo's own listens from its first moment, and takes whoever
-// comes first for the peer: that is undone here, and whatever came in between.
+// An end of a connection that stands already. In Gloo of 2022 (Debian 12) a pair listens from its first moment, and takes whoever
+// comes first for the peer: that is undone here, and whatever came in between. In Gloo of 2023 (Debian 13) a device listens for
+// all of its pairs, and gives a pair its connection by a call, which is made here.
 class Pair final : public tcp::Pair {
  public:
   Pair(tcp::Context* context, tcp::Device* device, int rank, milliseconds timeout)
@@ -111,11 +118,15 @@ class Pair final : public tcp::Pair {
     ex_ = nullptr;
     rx_ = tcp::Op();
   }
+#if DEAR_GLOO_LISTENS_ONCE
+  void adopt(int socket) { connectCallback(std::make_shared<tcp::Socket>(socket), tcp::Error::kSuccess); }
+#else
   void adopt(int socket) {
     const std::lock_guard lock(m_);
     fd_ = socket;
     handleConnected();
   }
+#endif
 };
 
 // A context of Gloo whose pairs are given their connections.
