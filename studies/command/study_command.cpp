@@ -1,3 +1,5 @@
+// size: a few lines for each study
+
 #include "studies/command/study_commands.h"
 #include "studies/edge/partel.h"
 #include "studies/edge/wireless.h"
