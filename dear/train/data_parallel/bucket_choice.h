@@ -38,7 +38,6 @@ BucketChoice tuned();
 // Buckets as `buckets` chooses them, and before that a policy: after DataParallelOptions::profile_steps
 // measured steps each candidate is simulated with those times on the measured network, and the fastest is
 // taken; the first candidate, under which training begins, stays unless another is faster by more than 1 %.
-// The library dear::tuning defines this function.
 BucketChoice with_chosen_policy(std::vector<std::string> candidates, BucketChoice buckets);
 
 }  // namespace dear

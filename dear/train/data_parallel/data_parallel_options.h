@@ -33,9 +33,6 @@ struct DataParallelOptions {
   std::string policy = "dear";
   // How tensors are grouped into buckets: given(Fusion), planned() or tuned(TuningOptions).
   BucketChoice buckets = tuned();
-  // Makes what chooses among several policies; a pointer, so that a program that names one links no tuning.
-  BucketChoice (*choose_policy)(std::vector<std::string> candidates,
-                                BucketChoice buckets) = with_chosen_policy;
   BufferSync buffers = BufferSync::at_synchronize;
   // All ranks share one copy of the parameters in memory, so their all-gather is a barrier: for ranks of one
   // host, on shared memory, under policy dear or dear-eager (else ConfigError). Gradients and everything else

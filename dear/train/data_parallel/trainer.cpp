@@ -73,7 +73,7 @@ Trainer::Trainer(const Model& model, std::unique_ptr<Optimizer> optimizer, const
   if (group_.size() == 1) options_.policy = "serial";
   if (group_.size() == 1) options_.buckets = given(options_.buckets.first);
   if (group_.size() > 1 && policies_.size() > 1)
-    options_.buckets = options_.choose_policy(policies_, std::move(options_.buckets));
+    options_.buckets = with_chosen_policy(policies_, std::move(options_.buckets));
   agree(group_, "choice of buckets",
         fmt::format("{}, profile after {} steps", options_.buckets.text, options_.profile_steps));
   uneven_inputs.begin_balance();
