@@ -42,7 +42,7 @@ class StepFolder {
   std::string path_;
   os::FileDescriptor lock_;
   os::NotInChildren kept_out_;  // so that the lock ends with this process
-  pid_t owner_ = -1;  // the process that took the lock, and not one that it forked
+  pid_t owner_ = -1;            // the process that took the lock, and not one that it forked
 };
 
 }  // namespace dear::archive

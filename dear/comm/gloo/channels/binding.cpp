@@ -102,9 +102,10 @@ class Receive final : public Posted {
   const Buffer buffer_;
 };
 
-// An end of a connection that stands already. In Gloo of 2022 (Debian 12) a pair listens from its first moment, and takes whoever
-// comes first for the peer: that is undone here, and whatever came in between. In Gloo of 2023 (Debian 13) a device listens for
-// all of its pairs, and gives a pair its connection by a call, which is made here.
+// An end of a connection that stands already. In Gloo of 2022 (Debian 12) a pair listens from its first
+// moment, and takes whoever comes first for the peer: that is undone here, and whatever came in between. In
+// Gloo of 2023 (Debian 13) a device listens for all of its pairs, and gives a pair its connection by a call,
+// which is made here.
 class Pair final : public tcp::Pair {
  public:
   Pair(tcp::Context* context, tcp::Device* device, int rank, milliseconds timeout)

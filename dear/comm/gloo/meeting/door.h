@@ -2,8 +2,8 @@
 
 #include <list>
 #include <poll.h>
-#include <sys/socket.h>
 #include <string>
+#include <sys/socket.h>
 #include <vector>
 
 #include "dear/base/os/at_fork.h"
