@@ -42,11 +42,11 @@ Model live_model(const Named& parameters, py::object buffers) {
   return model;
 }
 
-BucketChoice buckets_of(const std::string& fusion, const std::string& cache) {
+BucketChoice buckets_of(const std::string& fusion, const std::string& cache, const std::string& policy) {
   const FusionChoice rule = FusionChoice::of_training(fusion);
   if (!cache.empty() && rule.kind != FusionChoice::Kind::tuned)
     throw ConfigError("tuning_cache is for fusion=\"auto\", and fusion is \"" + fusion + "\": leave one out");
-  return choice_of(rule, cache);
+  return choice_of(rule, cache, policy);
 }
 
 BufferSync buffer_sync_of(const std::string& name) {
@@ -80,7 +80,7 @@ std::shared_ptr<DataParallel> make(const Named& parameters, py::object buffers,
       model, std::move(optimizer), group,
       DataParallelOptions{
           .policy = policy,
-          .buckets = buckets_of(fusion, tuning_cache),
+          .buckets = buckets_of(fusion, tuning_cache, policy),
           .buffers = buffer_sync_of(buffers_become),
           .one_copy = one_copy,
           .fp32_masters = fp32_masters,

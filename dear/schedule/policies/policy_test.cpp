@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::Random;
@@ -309,6 +310,14 @@ TEST(Policy, TableFindsPoliciesByName) {
   EXPECT_EQ(&find_training_policy("dear"), &find_policy("dear"));
   EXPECT_THAT(message(find_training_policy, "hope"), AllOf(HasSubstr("\"hope\""), Not(HasSubstr("fsdp"))));
   EXPECT_THAT(message(find_training_policy, "fsdp"), AllOf(HasSubstr("\"fsdp\""), HasSubstr("dear-eager")));
+
+  EXPECT_THAT(automatic_candidates("dear"), IsEmpty());
+  EXPECT_THAT(automatic_candidates("auto"), ElementsAre("dear", "wfbp"));
+  EXPECT_THAT(automatic_candidates("auto=wfbp,dear-eager,dear"), ElementsAre("wfbp", "dear-eager", "dear"));
+  for (const std::string_view one : {"auto=", "auto=dear", "automatic", "auto,dear,wfbp", "auto=dear,wfbp,"})
+    EXPECT_NE(message(automatic_candidates, one), "found") << one;
+  EXPECT_THAT(message(automatic_candidates, "auto=dear,dear"), HasSubstr("twice"));
+  EXPECT_THAT(message(automatic_candidates, "auto=dear,ddp"), HasSubstr("only be simulated"));
 }
 
 }  // namespace

@@ -153,7 +153,7 @@ std::string policy_of(const TrainSettings& settings, const TrainRun& run) {
 
 DataParallelOptions parallel_options(const TrainSettings& settings, const TrainRun& run) {
   return {.policy = policy_of(settings, run),
-          .buckets = choice_of(settings.buckets, settings.tuning_cache),
+          .buckets = choice_of(settings.buckets, settings.tuning_cache, policy_of(settings, run)),
           .one_copy = settings.job.one_copy,
           .compression = run.compression,
           .record_trace = run.record_trace,

@@ -52,6 +52,7 @@ std::unique_ptr<BucketChooser> BucketChanges::make_chooser() const {
   if (!choice_.make) return nullptr;
   return choice_.make({.group = group_,
                        .policy = policy_,
+                       .policies = choice_.policies,
                        .one_copy = one_copy_,
                        .device = collectives_ ? collectives_->description() : ""});
 }

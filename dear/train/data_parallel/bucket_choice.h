@@ -19,6 +19,8 @@ struct ChooserSetting;
 struct BucketChoice {
   Fusion first;      // the buckets that training begins with
   std::string text;  // one line for people, which the ranks compare
+  // Policies that may come into force, the first to begin with; none: DataParallelOptions::policy.
+  std::vector<std::string> policies{};
   // Makes the object that chooses other buckets while one DataParallel trains; all ranks call it together.
   // Without it the first buckets stay.
   std::function<std::unique_ptr<train::BucketChooser>(const train::ChooserSetting&)> make{};
@@ -35,9 +37,11 @@ BucketChoice planned(Fusion first = {});
 // dear::tuning defines this function, so that a program without a call of it links no tuning.
 BucketChoice tuned();
 
-// Buckets as `buckets` chooses them, and before that a policy: after DataParallelOptions::profile_steps
-// measured steps each candidate is simulated with those times on the measured network, and the fastest is
-// taken; the first candidate, under which training begins, stays unless another is faster by more than 1 %.
+// Buckets as `buckets` chooses them, and a policy: training begins under the first candidate. After
+// DataParallelOptions::profile_steps measured steps each candidate is simulated with those times on the
+// measured network. The fastest is taken, or the first one, unless another is faster by more than 1 %; rank 0
+// says which and why. With dear-eager among them what it refuses is refused from the first step on. The
+// library dear::tuning defines this function.
 BucketChoice with_chosen_policy(std::vector<std::string> candidates, BucketChoice buckets);
 
 }  // namespace dear

@@ -19,8 +19,9 @@ namespace dear::train {
 // The training for which a BucketChooser chooses.
 struct ChooserSetting {
   Group group;
-  std::string policy;  // in force
-  bool one_copy;       // DataParallelOptions::one_copy
+  std::string policy;                   // in force
+  std::vector<std::string> policies{};  // BucketChoice::policies
+  bool one_copy;                        // DataParallelOptions::one_copy
   std::string device;  // that carries collectives on its streams, "c10d nccl"; "" where the group does
 };
 

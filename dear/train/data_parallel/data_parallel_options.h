@@ -27,11 +27,11 @@ enum class GradientCheck : std::uint8_t {
 };
 
 struct DataParallelOptions {
-  // One of training_policies(), or "auto" or "auto=NAME,NAME,...": the first steps choose among these, see
-  // with_chosen_policy() (bucket_choice.h), and rank 0 says which and why. With dear-eager among them what it
-  // refuses is refused from the first step on.
+  // One of training_policies(), see schedule/policies/policy.h; with_chosen_policy() as `buckets` replaces
+  // it.
   std::string policy = "dear";
-  // How tensors are grouped into buckets: given(Fusion), planned() or tuned(TuningOptions).
+  // How tensors are grouped into buckets: given(Fusion), planned() or tuned(TuningOptions);
+  // with_chosen_policy() chooses the policy as well.
   BucketChoice buckets = tuned();
   BufferSync buffers = BufferSync::at_synchronize;
   // All ranks share one copy of the parameters in memory, so their all-gather is a barrier: for ranks of one

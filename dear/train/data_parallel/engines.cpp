@@ -311,6 +311,8 @@ void Engines::agree_on_compression() {
         "gradients that travel compressed update whole buckets on every rank, so ranks cannot share one copy "
         "of "
         "the parameters: leave out one_copy, or the compression");
+  if (own_.options_.compression->scope == Scope::model && own_.policies_.size() > 1)
+    throw ConfigError("a compression of the whole model leaves no choice of a policy: name one");
   if (own_.options_.compression->scope == Scope::model) own_.options_.buckets = given(Fusion::parse("all"));
 }
 

@@ -32,7 +32,7 @@ Trainer::Trainer(const Model& model, std::unique_ptr<Optimizer> optimizer, const
       record_(group_.rank(), options_.say) {
   const autograd::Unobserved unobserved;
   agreement::check_together(group_, [&] {
-    policies_ = automatic_candidates(options_.policy);
+    policies_ = options_.buckets.policies;
     if (policies_.empty()) policies_ = {options_.policy};
     options_.policy = policies_.front();
     for (const std::string& policy : policies_)
@@ -72,8 +72,6 @@ Trainer::Trainer(const Model& model, std::unique_ptr<Optimizer> optimizer, const
   // Alone there is nothing to overlap with: updates run in step(), and no operator is ever observed.
   if (group_.size() == 1) options_.policy = "serial";
   if (group_.size() == 1) options_.buckets = given(options_.buckets.first);
-  if (group_.size() > 1 && policies_.size() > 1)
-    options_.buckets = with_chosen_policy(policies_, std::move(options_.buckets));
   agree(group_, "choice of buckets",
         fmt::format("{}, profile after {} steps", options_.buckets.text, options_.profile_steps));
   uneven_inputs.begin_balance();
@@ -172,6 +170,7 @@ void Trainer::choose_policy() {
   updates_in_backward_ = false;
   options_.policy = "wfbp";
   policies_ = {options_.policy};
+  options_.buckets.policies.clear();
 }
 
 void Trainer::settle_for(const char* call) {

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -12,6 +13,7 @@
 #include <torch/types.h>
 
 #include "dear/base/vocabulary/error.h"
+#include "dear/schedule/policies/policy.h"
 #include "dear/train/data_parallel/bucket_choice.h"
 #include "dear/train/data_parallel/bucket_chooser.h"
 #include "dear/train/data_parallel/data_parallel.h"
@@ -34,6 +36,13 @@ using train::testing::make_net;
 using train::testing::message_of;
 using train::testing::rows;
 using train::testing::run_all;
+
+// Options of a policy, or of a choice among several.
+DataParallelOptions options_of(const std::string& policy, BucketChoice buckets = tuned()) {
+  const std::vector<std::string> candidates = automatic_candidates(policy);
+  if (candidates.empty()) return {.policy = policy, .buckets = std::move(buckets)};
+  return {.buckets = with_chosen_policy(candidates, std::move(buckets))};
+}
 
 struct Job {
   Job(const Group& group, DataParallelOptions options)
@@ -73,9 +82,12 @@ std::string chosen(const std::vector<std::string>& candidates, const Workload& w
                    double beta_seconds_per_byte) {
   std::vector<std::string> by_rank(2);
   run_all(2, [&](int rank, Group group) {
-    const auto chooser =
-        with_chosen_policy(candidates, given(Fusion::parse("all")))
-            .make({.group = std::move(group), .policy = candidates.front(), .one_copy = false, .device = ""});
+    const auto chooser = with_chosen_policy(candidates, given(Fusion::parse("all")))
+                             .make({.group = std::move(group),
+                                    .policy = candidates.front(),
+                                    .policies = candidates,
+                                    .one_copy = false,
+                                    .device = ""});
     static_cast<void>(chooser->start(workload));
     const train::NewBuckets next =
         chooser->begin(workload, {.alpha_seconds = 0, .beta_seconds_per_byte = beta_seconds_per_byte},
@@ -108,9 +120,12 @@ TEST(ChosenPolicy, TakesTheFaster) {
       {.name = "second", .tensors = {TensorId{1}}, .forward_seconds = 4e-3, .backward_seconds = 4e-3});
   std::string policy;
   run_all(2, [&](int rank, Group group) {
-    const auto chooser =
-        with_chosen_policy({"wfbp", "dear"}, given(Fusion::parse("layer")))
-            .make({.group = std::move(group), .policy = "wfbp", .one_copy = false, .device = ""});
+    const auto chooser = with_chosen_policy({"wfbp", "dear"}, given(Fusion::parse("layer")))
+                             .make({.group = std::move(group),
+                                    .policy = "wfbp",
+                                    .policies = {"wfbp", "dear"},
+                                    .one_copy = false,
+                                    .device = ""});
     static_cast<void>(chooser->start(workload));
     const train::NewBuckets next = chooser->begin(
         workload, {.alpha_seconds = 0, .beta_seconds_per_byte = 2e-9}, Fusion::parse("layer")(workload));
@@ -123,10 +138,10 @@ std::string digest_of(const std::string& policy, BucketChoice buckets) {
   std::string digest;
   run_all(2, [&](int rank, Group group) {
     std::vector<std::string> said;
-    Job job(group, {.policy = policy,
-                    .buckets = buckets,
-                    .profile_steps = 2,
-                    .say = [&](const std::string& sentence) { said.push_back(sentence); }});
+    DataParallelOptions options = options_of(policy, buckets);
+    options.profile_steps = 2;
+    options.say = [&](const std::string& sentence) { said.push_back(sentence); };
+    Job job(group, std::move(options));
     job.steps(30);
     job.parallel.synchronize();
     if (rank != 0) return;
@@ -157,19 +172,22 @@ TEST(ChosenPolicy, RefusesFromTheFirstStepOnWhatACandidateCannot) {
     const auto refusal = [&](DataParallelOptions options) {
       return message_of<ConfigError>([&] { Job(group, std::move(options)); });
     };
-    EXPECT_THAT(refusal({.policy = "auto", .one_copy = true}), HasSubstr("wfbp"));
-    EXPECT_THAT(refusal({.policy = "auto=dear,dear-eager", .compression = Compression::parse("top-k:0.5")}),
-                HasSubstr("dear-eager"));
-    EXPECT_THAT(refusal({.policy = "auto=dear"}), HasSubstr("two or more"));
-    EXPECT_THAT(refusal({.policy = "auto=dear,dear"}), HasSubstr("twice"));
-    EXPECT_THAT(refusal({.policy = "automatic"}), HasSubstr("\"automatic\""));
-    EXPECT_THAT(refusal({.policy = "auto=dear,ddp"}), HasSubstr("only be simulated"));
-    Job eager(group, {.policy = "auto=dear,dear-eager"});
+    DataParallelOptions options = options_of("auto");
+    options.one_copy = true;
+    EXPECT_THAT(refusal(options), HasSubstr("wfbp"));
+    options = options_of("auto=dear,dear-eager");
+    options.compression = Compression::parse("top-k:0.5");
+    EXPECT_THAT(refusal(options), HasSubstr("dear-eager"));
+    options = options_of("auto");
+    options.compression = Compression::parse("sketch");
+    EXPECT_THAT(refusal(options), HasSubstr("choice of a policy"));
+    EXPECT_THAT(refusal({.policy = "auto"}), HasSubstr("\"auto\""));
+    Job eager(group, options_of("auto=dear,dear-eager"));
     eager.backward();
     EXPECT_THAT(message_of<ConfigError>([&] { eager.parallel.clip_gradients_by_norm(1.0); }),
                 HasSubstr("dear-eager"));
     eager.parallel.step();
-    Job plain(group, {.policy = "auto"});
+    Job plain(group, options_of("auto"));
     plain.backward();
     EXPECT_GT(plain.parallel.clip_gradients_by_norm(1.0), 0.0);
     plain.parallel.step();

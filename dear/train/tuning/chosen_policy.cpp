@@ -27,8 +27,10 @@ constexpr double kLess = 0.99;  // of the first candidate's time, for another on
 // changes.
 class ChosenPolicy final : public train::BucketChooser {
  public:
-  ChosenPolicy(train::ChooserSetting setting, std::vector<std::string> candidates, BucketChoice buckets)
-      : setting_(std::move(setting)), candidates_(std::move(candidates)), buckets_(std::move(buckets)) {
+  ChosenPolicy(train::ChooserSetting setting, BucketChoice buckets)
+      : setting_(std::move(setting)),
+        candidates_(setting_.policies.empty() ? std::vector{setting_.policy} : setting_.policies),
+        buckets_(std::move(buckets)) {
     remake();
   }
 
@@ -134,10 +136,10 @@ class ChosenPolicy final : public train::BucketChooser {
 BucketChoice with_chosen_policy(std::vector<std::string> candidates, BucketChoice buckets) {
   BucketChoice choice{
       .first = buckets.first,
-      .text = fmt::format("{}; policy chosen among {}", buckets.text, fmt::join(candidates, ", "))};
-  choice.make = [candidates = std::move(candidates),
-                 buckets = std::move(buckets)](const train::ChooserSetting& setting) {
-    return std::make_unique<ChosenPolicy>(setting, candidates, buckets);
+      .text = fmt::format("{}; policy chosen among {}", buckets.text, fmt::join(candidates, ", ")),
+      .policies = std::move(candidates)};
+  choice.make = [buckets = std::move(buckets)](const train::ChooserSetting& setting) {
+    return std::make_unique<ChosenPolicy>(setting, buckets);
   };
   return choice;
 }
