@@ -50,6 +50,7 @@ def run(names: list[str]) -> int:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     logging.getLogger("lightning").setLevel(logging.ERROR)
+    rows()  # registers all before one is imported by itself
     from of_lightning import files
     from of_lightning.registry import FOLDER, RANK, WORLD
 

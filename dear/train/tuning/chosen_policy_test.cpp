@@ -179,7 +179,7 @@ TEST(ChosenPolicy, RefusesFromTheFirstStepOnWhatACandidateCannot) {
     options.compression = Compression::parse("top-k:0.5");
     EXPECT_THAT(refusal(options), HasSubstr("dear-eager"));
     options = options_of("auto");
-    options.compression = Compression::parse("sketch");
+    options.compression = Compression::parse("random-block:0.01,scope=model");
     EXPECT_THAT(refusal(options), HasSubstr("choice of a policy"));
     EXPECT_THAT(refusal({.policy = "auto"}), HasSubstr("\"auto\""));
     Job eager(group, options_of("auto=dear,dear-eager"));
