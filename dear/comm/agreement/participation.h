@@ -61,7 +61,7 @@ class Participation {
   [[nodiscard]] std::int64_t samples() const { return samples_; }
   // Sets what this rank says of its speed, in samples a second, as its next steps begin.
   void set_rate(double rate) { rate_ = rate; }
-  // What the ranks have said of theirs in this step, by rank; empty until factor() has heard them.
+  // By rank, the speed that each said in this step, in samples a second; empty until factor() has heard them.
   [[nodiscard]] const std::vector<double>& rates() const { return rates_; }
   // Whether a step's beginning is to be announced, and is not yet.
   [[nodiscard]] bool begins() const {

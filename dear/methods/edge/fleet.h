@@ -17,10 +17,10 @@ class Fleet {
   [[nodiscard]] int size() const { return static_cast<int>(gains_.size()); }
   [[nodiscard]] double fading(std::int64_t round, int device) const;
   [[nodiscard]] double channel_hz(std::int64_t round, int device) const;  // of what it sends
-  // The same bits to all of these devices, at the rate of the worst channel.
+  // All of these devices get one message, at the rate of the worst channel.
   [[nodiscard]] double broadcast_seconds(double bits, std::int64_t round,
                                          const std::vector<int>& devices) const;
-  // Of the local steps of a round.
+  // For the local steps of a round.
   [[nodiscard]] double compute_seconds(std::int64_t round, int device) const;
   [[nodiscard]] double compute_joules(int device) const;
   [[nodiscard]] double least_compute_seconds(int device) const {

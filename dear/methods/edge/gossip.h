@@ -28,7 +28,7 @@ Graph make_graph(std::string_view kind, int devices, double density, std::uint64
 
 // Symmetric weights whose rows sum to 1, [device][device].
 using Weights = std::vector<std::vector<double>>;
-// Of an edge 1 / (1 + the larger degree), the rest on the diagonal.
+// An edge weighs 1 / (1 + the larger degree); the diagonal has the rest.
 Weights metropolis(const Graph& graph);
 // ConfigError for weights that are no square, negative, not symmetric, or whose rows do not sum to 1.
 void check_doubly_stochastic(const Weights& weights);

@@ -22,7 +22,7 @@ struct Round {
 
 // Min-max: all that send end at the same moment, which a bisection finds; worse channels get more bandwidth.
 Round min_max(const std::vector<Upload>& uploads, double bandwidth_hz);
-// The same part of the bandwidth for each.
+// Each device gets an equal part of the bandwidth.
 Round equal_bands(const std::vector<Upload>& uploads, double bandwidth_hz);
 
 struct Allocator {

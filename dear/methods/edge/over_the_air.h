@@ -35,7 +35,7 @@ double received_power(const OverTheAir& settings);
 // sum_i x_i^2 (1 - q) / (q K^2) + scale^2 / (K^2 rho q^2), where symbols are x / scale.
 double mean_squared_error(const OverTheAir& settings, std::span<const double> elements, double scale);
 
-// What the server makes of the sum.
+// The server makes this of the sum.
 struct Received {
   int senders = 0;   // that were not truncated; with none, nothing arrived
   double power = 0;  // mean of the power of senders' symbols, times N0

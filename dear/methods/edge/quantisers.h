@@ -9,7 +9,7 @@
 #include "dear/schedule/codec/codec.h"
 #include "dear/schedule/codec/draw.h"
 
-// What a device sends of its update over a digital link. QSGD: Alistarh et al. 2017, arXiv 1610.02132;
+// A device sends its update so over a digital link. QSGD: Alistarh et al. 2017, arXiv 1610.02132;
 // TernGrad: Wen et al. 2017, arXiv 1705.07878; signs: Bernstein et al. 2018, arXiv 1802.04434.
 namespace dear::methods::edge {
 

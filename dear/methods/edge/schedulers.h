@@ -5,11 +5,11 @@
 #include <string_view>
 #include <vector>
 
-// Which devices take part in a round. BN2, BC-BN2 and BN2-C: Amiri, Gunduz, Kulkarni and Poor 2020, arXiv
-// 2001.10402; ages: Yang, Arafa, Quek and Poor 2019, arXiv 1908.06287.
+// A scheduler chooses the devices that take part in a round. BN2, BC-BN2 and BN2-C: Amiri, Gunduz, Kulkarni
+// and Poor 2020, arXiv 2001.10402; ages: Yang, Arafa, Quek and Poor 2019, arXiv 1908.06287.
 namespace dear::methods::edge {
 
-// What is known of the devices before a round, each of them by number.
+// Facts about the devices before a round, by the number of the device.
 struct Candidates {
   std::int64_t round = 0;
   int count = 1;  // of devices that are to take part

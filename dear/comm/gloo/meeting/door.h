@@ -37,7 +37,7 @@ class Door {
   std::vector<Entered> admit();
 
   void add_to(std::vector<pollfd>& entries) const;
-  // Of those who proved nothing: how many were turned away.
+  // How many of those who proved nothing were turned away.
   [[nodiscard]] int turned_away() const { return turned_away_; }
 
  private:
