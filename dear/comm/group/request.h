@@ -34,8 +34,9 @@ struct Request {
   View output{};     // all_to_all and all_to_all_v only: where the peers' blocks go; must not overlap `view`
   OwnShard own{};    // all_reduce and reduce_scatter only
   ChunkRows rows{};  // all_to_all_v only
-  // Of reduce_scatter, all_gather and all_reduce, where shards are not equal: alike on all ranks, kept by the
-  // caller until the collective ends, and only where Group::takes_shares().
+  // Sizes of unequal shards of a reduce_scatter, all_gather or all_reduce; null for equal ones. They are
+  // alike on all ranks, the caller keeps them until the collective ends, and only a Group::takes_shares()
+  // takes them.
   const ShardShares* shares = nullptr;
   Reduction reduction = Reduction::sum;
   int root = 0;             // broadcast and reduce only

@@ -117,8 +117,8 @@ class MessageGraphBuilder {
   MessageGraphBuilder& add(const algorithm::Program& program, const std::vector<Range>& blocks);
   // Rank r sends every other rank its own contribution to that one's block, and adds up what it gets for
   // block r, in the order of ranks and all at once; writes nothing but block r. As many bytes as in a ring.
-  // What it sends lies in the vector, or in the output, which has a copy then: so blocks that others have
-  // added up may come in before it is sent.
+  // The place it sends from: the vector, or the output, which then has a copy, so that blocks that others
+  // have added up may come in before it is sent.
   enum class SentFrom : std::uint8_t { vector, output };
   MessageGraphBuilder& add_direct_reduce_scatter(const std::vector<Range>& blocks,
                                                  SentFrom sent_from = SentFrom::vector);

@@ -15,8 +15,8 @@ struct PairDevice {
   std::string name;
   double flops_per_second = 0;  // that training attains, not the peak
   std::int64_t memory_bytes = 0;
-  // Of a tensor, among whose elements it finds the largest, or puts those that came in their places: for a
-  // message that travels compressed. 0: in no time.
+  // For a message that travels compressed: the elements a second among which the device finds the largest, or
+  // which it puts in their places. 0: in no time.
   double top_k_elements_per_second = 0;
   friend bool operator==(const PairDevice&, const PairDevice&) = default;
 };

@@ -12,7 +12,7 @@ struct Balance {
   // By rank, each above 0: a rank gets samples in proportion. Empty: shares follow the measured speeds of
   // ranks, and are equal at first.
   std::vector<double> weights{};
-  // Of measured shares. Steps of which a rank's median speed counts, for one decision.
+  // Measured shares: one decision counts a rank's median speed over so many steps.
   int window = 8;
   // Shares change where the step is foreseen to be quicker by this factor, at least 1: smaller drifts change
   // nothing.

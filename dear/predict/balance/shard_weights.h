@@ -5,7 +5,8 @@
 
 namespace dear {
 
-// What one rank bears, in bytes a second of parameters; each above 0. A link takes both directions at a time.
+// The speeds of one rank, in bytes a second of parameters; each above 0. A link takes both directions at a
+// time.
 struct RankSpeed {
   double send = std::numeric_limits<double>::infinity();
   double receive = std::numeric_limits<double>::infinity();

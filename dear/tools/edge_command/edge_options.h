@@ -19,7 +19,7 @@ struct CellOptions {
 };
 methods::edge::Cell check(const CellOptions& options);
 
-// Of `dear edge plan`.
+// Options of `dear edge plan`.
 struct PlanOptions {
   std::string file;
   std::vector<std::string> schemes;
@@ -38,7 +38,7 @@ struct PlanSettings {
 };
 PlanSettings check(const PlanOptions& options);
 
-// Of `dear edge run`.
+// Options of `dear edge run`.
 struct RunOptions {
   std::vector<std::string> schedulers, aggregators;
   std::string model = "logistic", split = "sorted", allocator = "min-max", graph = "ring";

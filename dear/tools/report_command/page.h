@@ -11,8 +11,8 @@ namespace dear::report_command {
 // Stands in the first kilobyte of each page.
 inline constexpr std::string_view kGenerator = "<meta name=\"generator\" content=\"dear report\">";
 
-// What the page shows, as JSON; docs/formats.md says what its fields mean. `results` and `metrics` of a run
-// are what its files have.
+// The data that the page shows, as JSON; docs/formats.md says what its fields mean. `results` and `metrics`
+// of a run are what its files have.
 Json data_of(const Runs& runs, const std::string& title);
 
 // One HTML file that needs nothing but itself: styles, scripts and data are in it, and its policy forbids

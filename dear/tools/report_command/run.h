@@ -8,7 +8,7 @@
 #include "dear/base/json/json_field.h"
 #include "dear/base/trace/trace.h"
 
-// What `dear report` takes: files of one run under one name.
+// The runs that `dear report` takes: files of one run under one name.
 namespace dear::report_command {
 
 // Lines of a metrics file of one rank, in the order of the file.

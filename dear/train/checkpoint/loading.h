@@ -48,7 +48,7 @@ Position position_in(const archive::Value& value, const std::string& path);
 // The options of a parameter group, but for its parameters.
 Optimizer::Options options_in(const archive::Value& group);
 
-// What a file has of an optimiser's state for one parameter, of these sizes.
+// An optimiser's state for one parameter as a file has it, of these sizes.
 struct StoredParameter {
   std::string scalars;  // as the optimiser encodes them
   std::map<std::string, archive::TensorRecord> vectors;

@@ -77,7 +77,7 @@ Describe describe_libtorch(train::TrainingState& state, const Position& position
 archive::Value value_of(const Position& position);
 // The options of a parameter group, as Python has them.
 archive::Value value_of(const Optimizer::Options& options);
-// What the optimiser remembers of a parameter: `scalars` as it encodes them, and its vectors, which the sink
+// An optimiser's state for a parameter: `scalars` as it encodes them, and its vectors, which the sink
 // has.
 archive::Value value_of_state(const Optimizer& optimizer, const std::string& scalars,
                               const std::map<std::string, archive::TensorRecord>& vectors, TensorSink& sink);

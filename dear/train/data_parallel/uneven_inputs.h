@@ -49,8 +49,8 @@ class UnevenInputs {
 
   Trainer& own_;
   std::optional<BatchShares> shares_;
-  // Of shares: when the last step ended, and what had been waited for until then; waits of this step for what
-  // ranks say.
+  // For measured shares, in seconds: the end of the last step, the waits until then, and the waits of this
+  // step for what ranks say.
   double ended_at_ = 0, exposed_then_ = 0, listened_ = 0;
 };
 
