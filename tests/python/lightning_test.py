@@ -49,8 +49,9 @@ def run(names: list[str]) -> int:
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    logging.getLogger("lightning").setLevel(logging.ERROR)
     rows()  # registers all before one is imported by itself
+    for package in ("lightning", "lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(package).setLevel(logging.ERROR)
     from of_lightning import files
     from of_lightning.registry import FOLDER, RANK, WORLD
 
@@ -58,6 +59,7 @@ def run(names: list[str]) -> int:
         RANK > 0 or bool(names) or PAGE.read_text(encoding="utf-8") == with_table(PAGE.read_text(encoding="utf-8"))
     )
     failed = [] if table_is_right else [f"{PAGE} is not what --write makes"]
+    errors: list[str] = []  # of this rank; told at the end too, after all that Lightning says
     count = 0
     for group in GROUPS:
         dist.init_process_group(
@@ -75,12 +77,14 @@ def run(names: list[str]) -> int:
                 row.case()
             except BaseException:
                 error = traceback.format_exc()
-                print(f"rank {RANK}: {name} failed\n{error}", file=sys.stderr, flush=True)
+                errors.append(f"rank {RANK}: {name} failed\n{error}")
+                print(errors[-1], file=sys.stderr, flush=True)
             everyone: list[str | None] = [None] * WORLD
             dist.all_gather_object(everyone, error, group=told)
             if any(everyone):
                 failed.append(name)
         dist.destroy_process_group()
+    print("".join(errors), end="", file=sys.stderr, flush=True)
     if not names and RANK == 0:
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
         os.environ.update(WORLD_SIZE="1", LOCAL_WORLD_SIZE="1")

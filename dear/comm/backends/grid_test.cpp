@@ -180,6 +180,7 @@ TEST(Grid, ReadsTheMemoryOfNeighbours) {
                                                {{2, 3}, true, 3},
                                                {{2, 2, 2}, false, 6},
                                                {{2, 1, 2}, false, 2}}) {
+    if (dear::testing::kSanitizer && hosts.sizes != std::vector{2, 2} && !hosts.reproducible) continue;
     EXPECT_THAT(run_on_hosts({hosts.sizes}, hosts.reproducible, hosts.chunks,
                              [&](Group& group) {
                                comm::testing::check_group(

@@ -24,12 +24,19 @@ namespace {
 
 constexpr std::int64_t kOffset = 64;
 
+// Under a sanitizer, where each takes long, one of a kind.
+std::vector<std::int64_t> all_counts(int ranks, const ConformanceOptions& options) {
+  if (dear::testing::kSanitizer) return {0, ranks, ranks + 1, options.counts.back()};
+  std::vector<std::int64_t> counts = {0, 1, ranks - 1, ranks, ranks + 1};
+  counts.insert(counts.end(), options.counts.begin(), options.counts.end());
+  return counts;
+}
+
 // Calls body(view, output) for every element type and count.
 template <typename Body>
 void for_each_view(Group& group, const ConformanceOptions& options, const Body& body) {
   const int ranks = group.size();
-  std::vector<std::int64_t> counts = {0, 1, ranks - 1, ranks, ranks + 1};
-  counts.insert(counts.end(), options.counts.begin(), options.counts.end());
+  const std::vector<std::int64_t> counts = all_counts(ranks, options);
   const std::int64_t most = *std::max_element(counts.begin(), counts.end());
   Buffer buffer = group.allocate(kOffset + most * 8);
   Buffer output = group.allocate(most * 8);
@@ -221,6 +228,7 @@ void check_movements(Group& group, const ConformanceOptions& options) {
     expect_shards(view, ranks, "all-gather", value_of);
 
     for (int root = 0; root < ranks; ++root) {
+      if (dear::testing::kSanitizer && root != view.count % ranks) continue;
       fill(view, rank);
       group.broadcast(view, root).wait();
       expect_elements(view, "broadcast", [&](std::int64_t i) { return value_of(root, i); });
@@ -294,8 +302,7 @@ void check_shared_buffers(Group& group, const ConformanceOptions& options) {
   ASSERT_TRUE(group.shares_memory());
   const int ranks = group.size();
   const int rank = group.rank();
-  std::vector<std::int64_t> counts = {0, 1, ranks - 1, ranks, ranks + 1};
-  counts.insert(counts.end(), options.counts.begin(), options.counts.end());
+  const std::vector<std::int64_t> counts = all_counts(ranks, options);
   const std::int64_t most = *std::max_element(counts.begin(), counts.end());
   const Buffer buffer = group.allocate_shared(kOffset + most * 8);
   EXPECT_TRUE(buffer.shared());
