@@ -1,6 +1,7 @@
 #include "dear/platform/cluster/pair_cluster.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -167,6 +168,28 @@ void validate(const PairCluster& cluster) {
     }
   }
   for (const SharedWire& wire : cluster.shared_wires) check_wire(wire, static_cast<int>(devices));
+}
+
+PairCluster part_of(const PairCluster& cluster, const std::vector<int>& devices) {
+  PairCluster part{.name = cluster.name};
+  std::map<int, int> places;
+  for (const int device : devices) {
+    places.emplace(device, static_cast<int>(places.size()));
+    part.devices.push_back(cluster.devices.at(index_of(device)));
+    std::vector<double>&bandwidths = part.bytes_per_second.emplace_back(),
+    &latencies = part.latency_seconds.emplace_back();
+    for (const int to : devices) {
+      bandwidths.push_back(cluster.bytes_per_second[index_of(device)].at(index_of(to)));
+      latencies.push_back(cluster.latency_seconds[index_of(device)].at(index_of(to)));
+    }
+  }
+  for (const SharedWire& wire : cluster.shared_wires) {
+    SharedWire of_part{.bytes_per_second = wire.bytes_per_second};
+    for (const auto& [from, to] : wire.links)
+      if (places.contains(from) && places.contains(to)) of_part.links.emplace_back(places[from], places[to]);
+    if (!of_part.links.empty()) part.shared_wires.push_back(std::move(of_part));
+  }
+  return part;
 }
 
 PairCluster parse_pair_cluster(std::string_view json, const std::string& name_of_source) {

@@ -50,6 +50,9 @@ struct PairCluster {
 // twice.
 void validate(const PairCluster& cluster);
 
+// These devices, in this order, with the links between them.
+PairCluster part_of(const PairCluster& cluster, const std::vector<int>& devices);
+
 // Files, JSON:
 //   {"format": "dear-pair-cluster", "version": 1, "name": "two rooms",
 //    "devices": [{"name": "a", "flops_per_second": 1e13, "memory_bytes": 8589934592}, ...],

@@ -160,5 +160,28 @@ TEST(Sites, AreRefusedWithOneSentence) {
   refused({.flops_per_second = {}}, "a speed and a memory");
 }
 
+TEST(PairCluster, APartHasTheLinksBetweenItsDevices) {
+  PairCluster whole{.name = "whole"};
+  for (int from = 0; from < 4; ++from) {
+    whole.devices.push_back(
+        {.name = fmt::format("d{}", from), .flops_per_second = 1e9 + from, .memory_bytes = 1 << 20});
+    for (auto* const matrix : {&whole.bytes_per_second, &whole.latency_seconds}) matrix->emplace_back();
+    for (int to = 0; to < 4; ++to) {
+      whole.bytes_per_second.back().push_back(from == to ? 0 : 1000 + 10 * from + to);
+      whole.latency_seconds.back().push_back(from == to ? 0 : 0.1 * (10 * from + to));
+    }
+  }
+  whole.shared_wires = {{.bytes_per_second = 500, .links = {{0, 2}, {1, 2}, {2, 0}}},
+                        {.bytes_per_second = 600, .links = {{1, 3}}}};
+  validate(whole);
+  const PairCluster part = part_of(whole, {2, 0});
+  validate(part);
+  EXPECT_EQ(part.devices[0], whole.devices[2]);
+  EXPECT_EQ(part.bytes_per_second, (PairCluster::Matrix{{0, 1020}, {1002, 0}}));
+  EXPECT_EQ(part.latency_seconds[0][1], whole.latency_seconds[2][0]);
+  EXPECT_EQ(part.shared_wires,
+            (std::vector<SharedWire>{{.bytes_per_second = 500, .links = {{1, 0}, {0, 1}}}}));
+}
+
 }  // namespace
 }  // namespace dear::pair_cluster_test

@@ -158,7 +158,8 @@ TEST(Refusals, OfOptionsAreOneSentenceOnAllRanks) {
   EXPECT_THAT(refused({.micro_batches = 3}), HasSubstr("a batch of 8 cannot be cut into 3 micro-batches"));
   EXPECT_THAT(refused({.micro_batches = 0}), HasSubstr("0 micro-batches"));
   EXPECT_THAT(refused({.micro_batches = 4, .stages = 3}), HasSubstr("3 stages cannot be dealt to 2 ranks"));
-  EXPECT_THAT(refused({.micro_batches = 4, .schedule = "zb-h1"}), HasSubstr("zb-h1"));
+  EXPECT_THAT(refused({.micro_batches = 4, .stages = 4, .schedule = "zb-h1"}), HasSubstr("zb-h1"));
+  EXPECT_THAT(refused({.micro_batches = 4, .replicas = 3}), HasSubstr("3 replicas on 2 ranks"));
   EXPECT_THAT(refused({.micro_batches = 4, .schedule = "2f2b"}), HasSubstr("2f2b"));
   EXPECT_THAT(refused({.micro_batches = 4, .method = "best"}), HasSubstr("best"));
   EXPECT_THAT(refused({.micro_batches = 4, .compression = "top-k", .ratio = 0.5}), HasSubstr("0.5"));

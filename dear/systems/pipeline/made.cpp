@@ -52,10 +52,10 @@ PairCluster cluster_of(const PipelineOptions& options, int ranks) {
   if (!options.cluster) return equal_ranks(ranks);
   validate(*options.cluster);
   if (std::ssize(options.cluster->devices) != ranks)
-    throw ConfigError(
-        fmt::format("the cluster '{}' has {} devices, and {} ranks train: give one with a device for each "
-                    "rank, in their order",
-                    options.cluster->name, options.cluster->devices.size(), ranks));
+    throw ConfigError(fmt::format(
+        "the cluster '{}' has {} devices, and {} places of a pipeline train: give one with a device for each "
+        "rank, or its replicas, in their order",
+        options.cluster->name, options.cluster->devices.size(), ranks));
   return *options.cluster;
 }
 
@@ -110,14 +110,20 @@ void refuse_together(const Group& group, const std::string& mine) {
 
 std::unique_ptr<Made> make(const PipelineModel& model, const Tensors& sample, const Group& group,
                            const PipelineOptions& options) {
-  const int ranks = group.size();
+  const int ranks = group.size(), replicas = options.replicas;
   const Group own = ranks == 1 ? group : group.duplicate();
-  std::unique_ptr<Made> made(
-      new Made{.group = own, .job = {.model = model, .rank = group.rank()}, .plan = ""});
+  std::unique_ptr<Made> made(new Made{
+      .group = own, .job = {.model = model, .rank = group.rank(), .replicas = replicas}, .plan = ""});
   made->record_trace = options.record_trace;
   Job& job = made->job;
+  agree(made->group, "number of replicas of the pipeline", std::to_string(replicas));
+  if (replicas < 1 || ranks % replicas != 0)
+    throw ConfigError(fmt::format(
+        "{} replicas on {} ranks: each place of the pipeline has as many ranks, so give a divisor", replicas,
+        ranks));
+  const int places = ranks / replicas;
   const PairCluster cluster = parse_pair_cluster(
-      of_rank_0(made->group, [&] { return to_json(cluster_of(options, ranks)); }), "the cluster");
+      of_rank_0(made->group, [&] { return to_json(cluster_of(options, places)); }), "the cluster");
   job.micro_batches = std::stoi(of_rank_0(made->group, [&] {
     return std::to_string(options.plan_file.empty() ? options.micro_batches
                                                     : planned::read_micro_batches(options.plan_file));
@@ -133,18 +139,12 @@ std::unique_ptr<Made> make(const PipelineModel& model, const Tensors& sample, co
   const planned::OperatorDag dag =
       planned::parse_operators(of_rank_0(made->group, [&] { return listed; }), "the model");
   const planned::StageCosts costs(dag, cluster);
-  made->plan = of_rank_0(made->group, [&] {
-    const planned::Plan plan = plan_of(options, costs, ranks, job.micro_batches);
-    if (plan.schedule == planned::ScheduleKind::zb_h1)
-      throw ConfigError(
-          "schedule zb-h1 computes gradients of inputs and of weights apart, which a live pipeline does not: "
-          "take 1f1b");
-    return to_json(plan, costs);
-  });
+  made->plan = of_rank_0(made->group,
+                         [&] { return to_json(plan_of(options, costs, places, job.micro_batches), costs); });
   const planned::Plan plan = planned::parse_plan(made->plan, "the plan", costs);
   const planned::PipelineTimes times = times_of(plan, costs);
   made->predicted_seconds = play(times).iteration_seconds;
-  job.stages = stages_of(plan, model, job.sampled);
+  job.stages = stages_of(plan, model, job.sampled, replicas, job.rank % replicas);
   job.held = most_held(plan.shape());
   for (int place = 0; place < plan.places(); ++place)
     if (job.stages.rank_of(place) == job.rank) job.order = orders(plan.shape())[index_of(place)];
@@ -154,6 +154,10 @@ std::unique_ptr<Made> make(const PipelineModel& model, const Tensors& sample, co
   made->wire.emplace(ranks == 1 ? nullptr : made->group.open_channels(Wire::tags(job.stages.stages.size())),
                      job.stages, job.rank, made->group.timeout());
   made->parameters->begin();
+  if (replicas > 1) {
+    const Group beside = *made->group.split(job.rank / replicas, 0);
+    made->means.emplace(*made->parameters, job, beside);
+  }
   return made;
 }
 

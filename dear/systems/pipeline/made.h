@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "dear/systems/pipeline/means.h"
 #include "dear/systems/pipeline/parameters.h"
 #include "dear/systems/pipeline/pipeline.h"
 #include "dear/systems/pipeline/run.h"
@@ -22,6 +23,7 @@ struct Made {
   bool record_trace = false;
   std::optional<Parameters> parameters{};
   std::optional<Wire> wire{};
+  std::optional<Means> means{};  // of replicas
   PipelineStatistics statistics{};
   std::vector<Span> spans{};
   std::string broken{};  // why it failed; "" while all is well

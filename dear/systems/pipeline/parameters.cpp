@@ -33,7 +33,10 @@ torch::Tensor broadcast(const Group& group, const torch::Tensor& tensor, int fro
   return whole;
 }
 
-Parameters::Parameters(const Job& job, const Group& group) : group_(group) {
+Parameters::Parameters(const Job& job, const Group& group) : group_(group), replicas_(job.replicas) {
+  std::map<int, std::size_t> ends;  // by stage of this rank, where its backward passes end
+  for (std::size_t i = 0; i < job.order.size(); ++i)
+    if (methods::pipeline::releases(job.order[i].kind)) ends[job.order[i].stage] = i;
   const auto add = [&](const auto& named, bool is_parameter) {
     for (const auto& item : named) {
       const torch::Tensor& tensor = item.value();
@@ -59,11 +62,14 @@ Parameters::Parameters(const Job& job, const Group& group) : group_(group) {
         if (std::none_of(found.uses.begin(), found.uses.end(),
                          [&](const auto& other) { return other.is_same(one.tensor); }))
           continue;
+        if (stage.rank == job.rank && (!std::count(one.holders.begin(), one.holders.end(), job.rank) ||
+                                       ends[stage.number] > ends[one.last_stage]))
+          one.last_stage = stage.number;
         one.holders.push_back(stage.rank);
         if (found.changes_buffers) changes = &job.model.operators()[static_cast<std::size_t>(op)];
       }
     }
-    if (one.holders.empty()) one.holders = {0};
+    if (one.holders.empty()) one.holders = {job.rank % replicas_};
     std::sort(one.holders.begin(), one.holders.end());
     one.holders.erase(std::unique(one.holders.begin(), one.holders.end()), one.holders.end());
     if (!one.is_parameter && changes != nullptr && one.holders.size() > 1)
@@ -90,9 +96,11 @@ void Parameters::begin() {
   };
   for (std::size_t i = 0; i < all_.size(); ++i) {
     Named& one = all_[i];
-    if (std::any_of(one.holders.begin(), one.holders.end(),
-                    [&](int rank) { return of(rank, i) != of(0, i); }))
-      one.tensor.copy_(broadcast(group_, one.tensor, 0));
+    bool differs = false;
+    for (const int holder : one.holders)
+      for (int rank = holder / replicas_ * replicas_; rank < (holder / replicas_ + 1) * replicas_; ++rank)
+        differs |= of(rank, i) != of(0, i);
+    if (differs) one.tensor.copy_(broadcast(group_, one.tensor, 0));
     if (has(one)) continue;
     one.tensor.mutable_grad().reset();
     one.tensor.set_data(torch::empty({0}, one.tensor.options()));
@@ -109,6 +117,9 @@ Tensors Parameters::own() const {
 bool Parameters::has(const Named& one) const {
   return std::find(one.holders.begin(), one.holders.end(), group_.rank()) != one.holders.end();
 }
+bool Parameters::is_together(const Named& one) const {
+  return is_tied(one) || (replicas_ > 1 && one.is_parameter && one.tensor.requires_grad() && has(one));
+}
 bool Parameters::is_tied(const Named& one) const {
   return one.is_parameter && one.tensor.requires_grad() && one.holders.size() > 1 && has(one);
 }
@@ -116,7 +127,7 @@ bool Parameters::is_tied(const Named& one) const {
 Tensors Parameters::put_aside() const {
   Tensors earlier;
   for (const Named& one : all_) {
-    if (!is_tied(one)) continue;
+    if (!is_together(one)) continue;
     torch::Tensor tensor = one.tensor;
     earlier.push_back(tensor.grad());
     tensor.mutable_grad().reset();
@@ -124,9 +135,29 @@ Tensors Parameters::put_aside() const {
   return earlier;
 }
 
-void Parameters::add_tied(Wire& wire, const Tensors& earlier) const {
+void Parameters::add_earlier(const Tensors& earlier) const {
   const torch::NoGradGuard no_grad;
   auto before = earlier.begin();
+  for (const Named& one : all_) {
+    if (!is_together(one)) continue;
+    torch::Tensor tensor = one.tensor;
+    if (before->defined())
+      tensor.mutable_grad() = tensor.grad().defined() ? *before + tensor.grad() : *before;
+    ++before;
+  }
+}
+
+Tensors Parameters::whole_after(std::optional<int> stage) const {
+  Tensors found;
+  for (const Named& one : all_)
+    if (one.is_parameter && one.tensor.requires_grad() && has(one) && is_tied(one) == !stage &&
+        (!stage || one.last_stage == *stage))
+      found.push_back(one.tensor);
+  return found;
+}
+
+void Parameters::add_tied(Wire& wire) const {
+  const torch::NoGradGuard no_grad;
   for (const Named& one : all_) {
     if (!is_tied(one)) continue;
     torch::Tensor tensor = one.tensor;
@@ -147,8 +178,7 @@ void Parameters::add_tied(Wire& wire, const Tensors& earlier) const {
       wire.exchange(true, first, bytes, what);
       wire.exchange(false, first, bytes, what);
     }
-    tensor.mutable_grad() = before->defined() ? *before + sum : sum;
-    ++before;
+    tensor.mutable_grad() = sum;
   }
 }
 
@@ -158,7 +188,7 @@ double Parameters::clip(double max_norm) const {
   const torch::NoGradGuard no_grad;
   double squares = 0;
   for (const Named& one : all_) {
-    if (!one.is_parameter || one.holders.front() != group_.rank() || !one.tensor.grad().defined()) continue;
+    if (!one.is_parameter || speaker(one) != group_.rank() || !one.tensor.grad().defined()) continue;
     const auto norm = at::norm(one.tensor.grad(), 2, at::kDouble).item<double>();
     squares += norm * norm;
   }
@@ -180,7 +210,7 @@ Parameters::State Parameters::state() const {
   for (const Named& one : all_) {
     const torch::Tensor mine =
         has(one) ? one.tensor : torch::empty(one.what.sizes, one.tensor.options().requires_grad(false));
-    const torch::Tensor whole = broadcast(group_, mine, one.holders.front());
+    const torch::Tensor whole = broadcast(group_, mine, speaker(one));
     for (const std::string& name : one.names) state[name] = whole;
   }
   return state;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,8 @@ namespace dear::systems::pipeline {
 torch::Tensor broadcast(const Group& group, const torch::Tensor& tensor, int from);
 
 // The table says which rank has which parameters and buffers of a model that is whole on every rank when it
-// is made. Parameters that no operator uses lie on rank 0. All ranks call everything but load() together.
+// is made. Parameters that no operator uses lie with the first stage. Each of several replicas has all of
+// them; the first one speaks for all. All ranks call everything but load() together.
 class Parameters {
  public:
   // ConfigError for a buffer that an operator changes and that lies on several ranks.
@@ -27,10 +29,15 @@ class Parameters {
 
   [[nodiscard]] Tensors own() const;  // parameters of this rank, in the order of the model
 
-  // Gradients of tied parameters from earlier steps are whole already, and are put aside for a step. After it
-  // the gradients of all ranks are added up in the order of ranks, on all of them, and to those.
+  // Gradients from earlier steps of what ranks add up or average are whole already, and are put aside for a
+  // step; to be added to its gradients.
   [[nodiscard]] Tensors put_aside() const;
-  void add_tied(Wire& wire, const Tensors& earlier) const;
+  void add_earlier(const Tensors& earlier) const;
+  // Gradients of tied parameters are added up over the ranks of a pipeline in their order, on all of them.
+  void add_tied(Wire& wire) const;
+  // Trained parameters whose gradients are whole when this stage of this rank has ended its backward passes;
+  // with no stage tied ones, when add_tied() returns.
+  [[nodiscard]] Tensors whole_after(std::optional<int> stage) const;
 
   // The norm of the gradients of all ranks, a tied one once, which then are scaled so that it is at most
   // `max_norm`.
@@ -44,16 +51,21 @@ class Parameters {
     std::vector<std::string> names;  // several for one tensor
     torch::Tensor tensor;            // without an element where this rank does not hold it
     SampledTensor what;
-    std::vector<int> holders{};  // ranks, ascending
+    std::vector<int> holders{};  // ranks of this replica, ascending
+    int last_stage = 0;          // of this rank that uses it, in the order of the schedule
     bool is_parameter = false;
   };
   [[nodiscard]] const std::vector<Named>& all() const { return all_; }  // parameters first, as of the model
   [[nodiscard]] bool has(const Named& one) const;
+  // The rank of the first replica that holds it, and speaks for all.
+  [[nodiscard]] int speaker(const Named& one) const { return one.holders.front() / replicas_ * replicas_; }
 
  private:
   [[nodiscard]] bool is_tied(const Named& one) const;
+  [[nodiscard]] bool is_together(const Named& one) const;  // this rank has its gradient with others
 
   const Group group_;
+  const int replicas_;
   std::vector<Named> all_;
 };
 

@@ -1,6 +1,8 @@
 #include "dear/systems/pipeline/pipeline.h"
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -117,10 +119,17 @@ double Pipeline::step(const Tensors& batch, const torch::Tensor& targets, const 
       return value / job.micro_batches;
     };
     std::vector<Span> spans;
-    systems::pipeline::Run run(job, *made.wire, batches, loss_of, made.record_trace ? &spans : nullptr);
+    const auto computed = [&](std::optional<int> stage) {
+      if (made.means) made.means->start(stage);
+    };
+    systems::pipeline::Run run(job, *made.wire, batches, loss_of, computed,
+                               made.record_trace ? &spans : nullptr);
     const Tensors earlier = made.parameters->put_aside();
     run.run();
-    made.parameters->add_tied(*made.wire, earlier);
+    made.parameters->add_tied(*made.wire);
+    computed(std::nullopt);
+    if (made.means) while_idle(made, "gradients of its replicas", [&] { made.means->finish(); });
+    made.parameters->add_earlier(earlier);
     made.statistics.seconds = now_seconds() - begin;
     made.statistics.bytes_sent = made.wire->bytes_sent();
     made.statistics.waited_seconds = 0;
@@ -132,7 +141,9 @@ double Pipeline::step(const Tensors& batch, const torch::Tensor& targets, const 
     }
     ++made.statistics.steps;
     return while_idle(made, "the loss", [&] {
-      return comm::all_gather_values(made.group, run.loss())[index_of(job.stages.stages.back().rank)];
+      const std::vector<double> losses = comm::all_gather_values(made.group, run.loss());
+      const auto first = losses.begin() + job.stages.stages.back().rank / job.replicas * job.replicas;
+      return std::accumulate(first, first + job.replicas, 0.0) / job.replicas;
     });
   } catch (const std::exception& error) {
     made.broken = error.what();
@@ -160,9 +171,15 @@ double Pipeline::predicted_seconds() const { return made_->predicted_seconds; }
 const PipelineStatistics& Pipeline::statistics() const { return made_->statistics; }
 
 std::vector<std::string> Pipeline::stages() const {
+  const auto first_of = [&](const Stage& stage) {
+    return stage.rank / made_->job.replicas * made_->job.replicas;
+  };
   std::vector<std::string> texts;
   for (const Stage& stage : made_->job.stages.stages)
-    texts.push_back(fmt::format("{} on rank {}", stage.text, stage.rank));
+    texts.push_back(made_->job.replicas == 1
+                        ? fmt::format("{} on rank {}", stage.text, stage.rank)
+                        : fmt::format("{} on ranks {} to {}", stage.text, first_of(stage),
+                                      first_of(stage) + made_->job.replicas - 1));
   return texts;
 }
 

@@ -29,15 +29,18 @@ struct Made;
 // All ranks give the same options.
 struct PipelineOptions {
   int micro_batches = 8;  // into which a batch is cut
-  int stages = 0;         // a multiple of the ranks; 0: as many as ranks
+  int stages = 0;         // a multiple of the ranks of a pipeline; 0: as many
+  int replicas = 1;  // pipelines beside each other, with batches of their own: so many ranks in a row have
+                     // the same stages, and the means of their gradients
   std::string schedule =
-      "";  // "1f1b", "gpipe", "interleaved" (several stages a rank); "": 1f1b or interleaved
+      "";  // "1f1b", "gpipe", "zb-h1", "interleaved" (several stages a rank); "": 1f1b or interleaved
   std::string method = "op-fence";  // or "plain-dp", "equal-number", "equal-work"
   // "none", "top-k" or "ada-top-k": of one in `ratio` elements of floating-point tensors that cross slow
   // links the largest travel, and likewise of their gradients, which pass the selection whole.
   std::string compression = "none";
   double ratio = 100;
-  // Devices and links, for the plan: device i is rank i. Without it all are alike.
+  // Devices and links, for the plan: device i is rank i, or the replicas from rank i * replicas on. Without
+  // it all are alike.
   std::optional<PairCluster> cluster{};
   // A plan (docs/formats.md) in place of the above but the cluster, which rank 0 reads; "" for none.
   std::string plan_file = "";
@@ -66,9 +69,10 @@ struct PipelineStatistics {
 //     optimizer.step();
 //   }
 //
-// Gradients are those of one process that accumulates loss / micro_batches over the parts of the batch, and
-// are added to those that are there. Those of parameters that several stages use are added up over their
-// ranks. On the CPU. One thread calls, and every rank makes the same calls in the same order.
+// Gradients are those of one process that accumulates loss / micro_batches over the parts of the batch (with
+// replicas the mean over their batches), and are added to those that are there. Those of parameters that
+// several stages use are added up over their ranks. On the CPU. One thread calls, and every rank makes the
+// same calls in the same order.
 class Pipeline {
  public:
   using Tensors = PipelineModel::Tensors;
@@ -85,8 +89,8 @@ class Pipeline {
   Pipeline(Pipeline&&) noexcept;
   ~Pipeline();
 
-  // Forward and backward of a batch; the mean of the micro-batches' losses, on every rank. The batch is read
-  // on ranks whose stages read it, targets on that of the last stage: others may leave them out.
+  // Forward and backward of a batch, each replica's own; the mean of all losses, on every rank. The batch is
+  // read on ranks whose stages read it, targets on that of the last stage: others may leave them out.
   //
   // ConfigError on every rank, before anything is sent, where one rank's batch is not like the sample or its
   // targets are not one for each sample. Later failures end the pipeline: TransportError and TimeoutError say
@@ -109,8 +113,8 @@ class Pipeline {
   // every rank, and nothing has changed, for a file that is damaged, or of another model or optimiser.
   Position load(torch::optim::Optimizer& optimizer, const std::string& path);
 
-  // Parameters and buffers of the whole model, on every rank, under the names of `root`; loaded under any
-  // plan. ConfigError for a state of another model.
+  // Parameters and buffers (of the first replica) of the whole model, on every rank, under the names of
+  // `root`; loaded under any plan. ConfigError for a state of another model.
   [[nodiscard]] std::map<std::string, torch::Tensor> state();
   void load_state(const std::map<std::string, torch::Tensor>& state);
 

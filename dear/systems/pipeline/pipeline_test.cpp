@@ -112,8 +112,71 @@ TEST_P(Schedules, GiveTheGradientsOfOneProcess) {
     expect_as_one_process(found, seed, batch, type, cuts.micro_batches);
   }
 }
-INSTANTIATE_TEST_SUITE_P(Of, Schedules, ::testing::Values("gpipe", "1f1b", "interleaved"),
-                         [](const auto& info) { return info.param == "1f1b" ? "one_f_one_b" : info.param; });
+INSTANTIATE_TEST_SUITE_P(Of, Schedules, ::testing::Values("gpipe", "1f1b", "interleaved", "zb-h1"),
+                         [](const auto& info) {
+                           return info.param == "1f1b"    ? "one_f_one_b"
+                                  : info.param == "zb-h1" ? "zb_h1"
+                                                          : info.param;
+                         });
+
+// Replica r has the rows of a batch whose number is r; one process has all.
+TEST(Pipelines, OfReplicasGiveTheMeansOfOneProcessWithAllBatches) {
+  for (const std::string schedule : {"1f1b", "zb-h1", "interleaved"})
+    for (const auto& [ranks, replicas] : {std::pair(4, 2), std::pair(2, 2), std::pair(6, 3)}) {
+      if (schedule != "1f1b" && ranks != 4) continue;
+      SCOPED_TRACE(fmt::format("{} on {} ranks, {} replicas", schedule, ranks, replicas));
+      constexpr std::uint64_t kSeed = 5;
+      std::vector<Net> nets;
+      for (int rank = 0; rank < ranks; ++rank)
+        nets.push_back(drawn_net(kSeed, at::kDouble, kSeed + 100 * static_cast<std::uint64_t>(rank)));
+      const auto batch_of_replica = [](int replica, int step) {
+        return batch_of(2 * kParts, at::kDouble, 10 * step + replica);
+      };
+      std::vector<Gradients> gradients(static_cast<std::size_t>(ranks));
+      std::vector<double> losses(static_cast<std::size_t>(ranks));
+      EXPECT_THAT(run_on(groups_of(ranks),
+                         [&](int rank, const Group& group) {
+                           const auto at = static_cast<std::size_t>(rank);
+                           const int places = ranks / replicas;
+                           Pipeline pipe(nets[at].model, batch_of_replica(0, 0).inputs, group,
+                                         {.micro_batches = kParts,
+                                          .stages = schedule == "interleaved" ? 2 * places : places,
+                                          .replicas = replicas,
+                                          .schedule = schedule,
+                                          .measure = false});
+                           for (int step = 0; step < 2; ++step) {
+                             const Batch batch = batch_of_replica(rank % replicas, step);
+                             losses[at] = pipe.step(batch.inputs, batch.targets, loss_of);
+                           }
+                           gradients[at] = nets[at].gradients();
+                         }),
+                  Each("ok"));
+      const Net one = drawn_net(kSeed, at::kDouble, kSeed);
+      double loss = 0;
+      for (int step = 0; step < 2; ++step) {
+        loss = 0;
+        for (int replica = 0; replica < replicas; ++replica)
+          loss += accumulate(one, batch_of_replica(replica, step), kParts) / replicas;
+      }
+      for (const double value : losses) EXPECT_NEAR(value, loss, 1e-9 * loss);
+      const Gradients found = together(gradients);
+      for (const auto& [name, gradient] : one.gradients())
+        expect_near(found.at(name) * replicas, gradient, name);
+    }
+}
+
+TEST(Pipelines, HaveAsManyReplicasOfEachPlace) {
+  for (const int replicas : {0, 2, 4}) {
+    const Net nets[]{drawn_net(1, at::kFloat, 1), drawn_net(1, at::kFloat, 1), drawn_net(1, at::kFloat, 1)};
+    const Batch batch = batch_of(8, at::kFloat);
+    EXPECT_THAT(run_on(groups_of(3),
+                       [&](int rank, const Group& group) {
+                         Pipeline(nets[rank].model, batch.inputs, group,
+                                  {.micro_batches = kParts, .replicas = replicas, .measure = false});
+                       }),
+                Each(HasSubstr("give a divisor")));
+  }
+}
 
 // Links of 1 MB/s to 100 MB/s, with latencies.
 PairCluster uneven_links(int ranks) {

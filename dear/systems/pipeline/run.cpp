@@ -13,8 +13,13 @@
 namespace dear::systems::pipeline {
 
 Run::Run(const Job& job, Wire& wire, const std::vector<Tensors>& batches, LossOf loss_of,
-         std::vector<Span>* spans)
-    : job_(job), wire_(wire), batches_(batches), loss_of_(std::move(loss_of)), spans_(spans) {}
+         std::function<void(int stage)> stage_done, std::vector<Span>* spans)
+    : job_(job),
+      wire_(wire),
+      batches_(batches),
+      loss_of_(std::move(loss_of)),
+      stage_done_(std::move(stage_done)),
+      spans_(spans) {}
 
 void Run::run() {
   const auto failed = [&](const std::string& why) {
@@ -29,7 +34,7 @@ void Run::run() {
     for (const methods::pipeline::Task& task : job_.order) {
       const double begin = now_seconds();
       const bool is_forward = task.kind == methods::pipeline::TaskKind::forward;
-      is_forward ? forward(task.stage, task.micro_batch) : backward(task.stage, task.micro_batch);
+      compute(task);
       record("compute",
              fmt::format("{} stage {}, micro-batch {}", name_of(task.kind), task.stage, task.micro_batch),
              is_forward ? Activity::forward : Activity::backward, begin);
@@ -42,6 +47,18 @@ void Run::run() {
   } catch (const std::exception& error) {
     throw failed(error.what());
   }
+}
+
+void Run::compute(const methods::pipeline::Task& task) {
+  using Kind = methods::pipeline::TaskKind;
+  const auto& [kind, number, micro_batch] = task;
+  if (kind == Kind::forward) return forward(number, micro_batch);
+  if (kind != Kind::weight_gradient) backward(number, micro_batch, kind == Kind::input_gradient);
+  if (kind == Kind::input_gradient) return;
+  const auto kept = kept_.extract({number, micro_batch});
+  doing_ = fmt::format("the backward pass of {} for micro-batch {}", stage(number).text, micro_batch);
+  if (kind == Kind::weight_gradient) kept.mapped().backward->weight_gradients();
+  if (micro_batch + 1 == job_.micro_batches && stage_done_) stage_done_(number);
 }
 
 void Run::forward(int number, int micro_batch) {
@@ -104,9 +121,8 @@ void Run::compute(int number, int micro_batch, Kept& kept) {
       kept.made[one.value] = made->second;
 }
 
-void Run::backward(int number, int micro_batch) {
-  const Kept kept = std::move(kept_.at({number, micro_batch}));
-  kept_.erase({number, micro_batch});
+void Run::backward(int number, int micro_batch, bool weights_later) {
+  Kept& kept = kept_.at({number, micro_batch});
   Tensors roots, gradients;
   std::map<Value, torch::Tensor> passed;  // gradients of what only passes this stage
   if (is_last(number)) {
@@ -129,7 +145,20 @@ void Run::backward(int number, int micro_batch) {
     wire_.finish(number, false, micro_batch);
   }
   doing_ = fmt::format("the backward pass of {} for micro-batch {}", stage(number).text, micro_batch);
-  if (!roots.empty()) torch::autograd::backward(roots, gradients);
+  std::map<Value, torch::Tensor> found;  // gradients of what arrived
+  if (weights_later) {
+    Tensors leaves;
+    for (const auto& [value, leaf] : kept.arrived)
+      if (leaf.requires_grad()) leaves.push_back(leaf);
+    const Tensors of_leaves =
+        kept.backward.emplace(std::move(roots), std::move(gradients), std::move(leaves)).input_gradients();
+    auto next = of_leaves.begin();
+    for (const auto& [value, leaf] : kept.arrived)
+      if (leaf.requires_grad()) found[value] = *next++;
+  } else {
+    if (!roots.empty()) torch::autograd::backward(roots, gradients);
+    for (const auto& [value, leaf] : kept.arrived) found[value] = leaf.grad();
+  }
   if (is_first(number)) return;
   if (cut(number - 1).carries(true)) {
     Tensors back;
@@ -138,7 +167,7 @@ void Run::backward(int number, int micro_batch) {
       if (!one.what.has_gradient) continue;
       const torch::Tensor& leaf = kept.arrived.at(one.value);
       const auto behind = passed.find(one.value);
-      gradient = leaf.grad();
+      gradient = found.at(one.value);
       if (behind != passed.end()) gradient = gradient.defined() ? gradient + behind->second : behind->second;
       if (!gradient.defined()) gradient = torch::zeros_like(leaf);
     }

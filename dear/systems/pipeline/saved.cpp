@@ -55,7 +55,8 @@ std::unique_ptr<Optimizer> checked(const Group& group, const Parameters& paramet
 torch::Tensor whole_of(const Group& group, const Parameters& parameters, const Named& one,
                        const torch::Tensor& mine) {
   const bool holds = parameters.has(one) && mine.defined();
-  return broadcast(group, holds ? mine : torch::empty(one.what.sizes, one.what.type), one.holders.front());
+  return broadcast(group, holds ? mine : torch::empty(one.what.sizes, one.what.type),
+                   parameters.speaker(one));
 }
 
 // What is in the file, on rank 0.
@@ -160,7 +161,7 @@ void save(const Group& group, const Parameters& parameters, torch::optim::Optimi
   const std::vector<Named> trained = trained_of(parameters);
   train::EngineState::Outlines outlines(trained.size());
   const auto state_of = [&](const Named& one) {
-    return one.holders.front() == group.rank() ? wrapped->state(one.tensor) : std::nullopt;
+    return parameters.speaker(one) == group.rank() ? wrapped->state(one.tensor) : std::nullopt;
   };
   for (std::size_t i = 0; i < trained.size(); ++i) {
     const std::optional<OptimizerState> mine = state_of(trained[i]);

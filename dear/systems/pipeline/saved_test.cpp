@@ -132,5 +132,45 @@ TEST(SavedPipelines, RefuseWhatDoesNotFitOnAllRanksAndGoOn) {
       Each("ok"));
 }
 
+TEST(SavedPipelines, OfReplicasAreOneFileAndStayAlike) {
+  const File file("replicas");
+  constexpr int kRanks = 4, kReplicas = 2;
+  std::vector<Net> nets;
+  for (int rank = 0; rank < kRanks; ++rank) nets.push_back(drawn_net(kSeed, at::kDouble, kSeed + 1));
+  std::vector<std::map<std::string, torch::Tensor>> states(kRanks);
+  std::vector<double> norms(kRanks);
+  const auto steps = [](Pipeline& pipe, torch::optim::AdamW& own, int replica) {
+    for (int step = 0; step < 2; ++step) {
+      const Batch batch = batch_of(8, at::kDouble, 10 * step + replica);
+      own.zero_grad();
+      pipe.step(batch.inputs, batch.targets, loss_of);
+      own.step();
+    }
+  };
+  EXPECT_THAT(run_on(groups_of(kRanks),
+                     [&](int rank, const Group& group) {
+                       const auto at = static_cast<std::size_t>(rank);
+                       Pipeline pipe(nets[at].model, batch_of(8, at::kDouble).inputs, group,
+                                     {.micro_batches = kParts, .replicas = kReplicas, .measure = false});
+                       torch::optim::AdamW own(pipe.parameters(), 1e-2), again(pipe.parameters(), 1e-2);
+                       steps(pipe, own, rank % kReplicas);
+                       pipe.save(own, file.path(), {.step = 2});
+                       steps(pipe, own, rank % kReplicas);
+                       const auto before = pipe.state();
+                       EXPECT_EQ(pipe.load(again, file.path()).step, 2);
+                       steps(pipe, again, rank % kReplicas);
+                       states[at] = pipe.state();
+                       for (const auto& [name, tensor] : before)
+                         EXPECT_TRUE(torch::equal(tensor, states[at].at(name))) << name;
+                       norms[at] = pipe.clip_grad_norm(kClip);
+                     }),
+              Each("ok"));
+  for (int rank = 1; rank < kRanks; ++rank)
+    for (const auto& [name, tensor] : states[0])
+      EXPECT_TRUE(torch::equal(tensor, states[static_cast<std::size_t>(rank)].at(name))) << name;
+  EXPECT_THAT(norms, Each(norms[0]));
+  EXPECT_GT(norms[0], kClip);
+}
+
 }  // namespace
 }  // namespace dear::systems::pipeline::saved_test

@@ -90,7 +90,8 @@ Tensors Cut::unpack(bool gradient, const torch::Tensor& message) const {
   return tensors;
 }
 
-Stages stages_of(const methods::pipeline::Plan& plan, const PipelineModel& model, const Sampled& sampled) {
+Stages stages_of(const methods::pipeline::Plan& plan, const PipelineModel& model, const Sampled& sampled,
+                 int replicas, int replica) {
   Stages found;
   const auto& operators = model.operators();
   std::vector<int> stage_of(operators.size());
@@ -101,7 +102,7 @@ Stages stages_of(const methods::pipeline::Plan& plan, const PipelineModel& model
     const std::string &first = operators[static_cast<std::size_t>(stage.operators.begin)].name,
                       &last = operators[static_cast<std::size_t>(stage.operators.end - 1)].name;
     found.stages.push_back({.number = number,
-                            .rank = stage.device,
+                            .rank = stage.device * replicas + replica,
                             .operators = stage.operators,
                             .text = stage.operators.size() == 1
                                         ? fmt::format("stage {} ('{}')", number, first)

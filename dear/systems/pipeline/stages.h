@@ -55,7 +55,9 @@ struct Stages {
   [[nodiscard]] int rank_of(int stage) const { return stages[static_cast<std::size_t>(stage)].rank; }
 };
 
-// As a checked plan has them; rank r is device r.
-Stages stages_of(const methods::pipeline::Plan& plan, const PipelineModel& model, const Sampled& sampled);
+// As a checked plan has them. Device d is `replicas` ranks in a row, of which this pipeline has number
+// `replica`.
+Stages stages_of(const methods::pipeline::Plan& plan, const PipelineModel& model, const Sampled& sampled,
+                 int replicas, int replica);
 
 }  // namespace dear::systems::pipeline

@@ -46,8 +46,10 @@ std::optional<PairCluster> with_equal_devices(std::optional<PairCluster> cluster
 }
 
 PipelineOptions options_of(const PipelineJob& job, int ranks) {
+  const int places = ranks / job.replicas;
   return {.micro_batches = job.micro_batches,
-          .stages = ranks * job.stages_per_worker,
+          .stages = places * job.stages_per_worker,
+          .replicas = job.replicas,
           .schedule = job.schedule,
           .method = job.planner,
           .compression = job.compression,
@@ -133,8 +135,10 @@ PipelineTrained train_pipeline(const PipelineJob& job, const Corpus& corpus, con
                            .width = job.gpt.width,
                            .heads = job.gpt.heads,
                            .seed = job.gpt.seed};
+  const std::int64_t own = job.gpt.batch / job.replicas;  // samples of this replica
   const auto samples = [&](std::int64_t step) {
-    return samples_of(corpus, {.seed = job.gpt.seed, .step = step, .count = job.gpt.batch}, context);
+    return samples_of(corpus, {.seed = job.gpt.seed, .step = step, .count = job.gpt.batch}, context)
+        .narrow(0, group.rank() % job.replicas * own, own);
   };
   Gpt gpt(options);
   Pipeline pipe(gpt->as_operators(), {samples(0).slice(1, 0, context)}, group, options_of(job, group.size()));

@@ -22,12 +22,13 @@ std::string PipelineJob::text() const {
   return fmt::format(
       "pipeline: network {}, backend {}, steps {}, batch {}, micro-batches {}, layers {}, width {}, heads "
       "{}, "
-      "context {}, seed {}, schedule {}, planner {}, stages {}, compression {} {}, plan {}, optimiser {}, lr "
+      "context {}, seed {}, schedule {}, planner {}, stages {}, replicas {}, compression {} {}, plan {}, "
+      "optimiser {}, lr "
       "{}, clip {}, saving {} {} {} {}, trace {}",
       cluster ? cluster->name : "real", gpt.backend, gpt.steps, gpt.batch, micro_batches, gpt.layers,
-      gpt.width, gpt.heads, gpt.context, gpt.seed, schedule, planner, stages_per_worker, compression, ratio,
-      plan_file, optimizer, learning_rate, clip, saving.directory, saving.every, saving.keep, saving.resume,
-      record_trace);
+      gpt.width, gpt.heads, gpt.context, gpt.seed, schedule, planner, stages_per_worker, replicas,
+      compression, ratio, plan_file, optimizer, learning_rate, clip, saving.directory, saving.every,
+      saving.keep, saving.resume, record_trace);
 }
 
 std::string text_of(const std::optional<Compression>& compression) {

@@ -67,7 +67,7 @@ struct Saving {
 struct PipelineJob {
   GptJob gpt{};
   int micro_batches = 8;
-  int stages_per_worker = 1;
+  int stages_per_worker = 1, replicas = 1;
   std::string schedule = "1f1b", planner = "op-fence", compression = "none";
   double ratio = 100;
   std::string plan_file{};               // in place of the above; "" for none

@@ -6,6 +6,7 @@
 #include <string>
 #include <unistd.h>
 #include <variant>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -65,11 +66,6 @@ void check_names(const CLI::App& command, const Arguments& arguments, PipelineJo
   parse_option("--planner", [&] { return pipeline::find_plan_method(job.planner); });
   const auto schedule =
       parse_option("--schedule", [&] { return pipeline::find_schedule_kind(job.schedule); });
-  if (schedule == pipeline::ScheduleKind::zb_h1)
-    throw ConfigError(
-        "--schedule zb-h1 computes gradients of inputs and of weights apart, which a live pipeline does not: "
-        "choose one of "
-        "gpipe, 1f1b, interleaved");
   const bool several = schedule == pipeline::ScheduleKind::interleaved;
   const std::int64_t stages = arguments.stages_per_worker.value_or(several ? 2 : 1);
   check_range("--stages-per-worker", stages, several ? 2 : 1, several ? 64 : 1);
@@ -88,6 +84,10 @@ Settings checked(const CLI::App& command, const Arguments& arguments, const Laun
   Settings settings{.job = arguments.job};
   PipelineJob& job = settings.job;
   settings.workers = checked_workers(arguments.workers, 2, environment);
+  check_range("--replicas", job.replicas, 1, settings.workers);
+  if (settings.workers % job.replicas != 0)
+    throw ConfigError(fmt::format("--replicas is {}, and there are {} workers: give a divisor", job.replicas,
+                                  settings.workers));
   if (arguments.network) {
     settings.network = checked_network(*arguments.network, "", settings.workers);
     const auto* const pairs = std::get_if<PairCluster>(&*settings.network);
@@ -97,7 +97,9 @@ Settings checked(const CLI::App& command, const Arguments& arguments, const Laun
                       "workers: name a cluster of `dear "
                       "pipeline clusters`, or a file that it or `dear bench links` wrote",
                       *arguments.network));
-    job.cluster = *pairs;
+    std::vector<int> first_replica;
+    for (int worker = 0; worker < settings.workers; worker += job.replicas) first_replica.push_back(worker);
+    job.cluster = part_of(*pairs, first_replica);
   } else if (environment.local_size != environment.size) {  // else shared memory carries the messages
     const bool mpi = environment.launcher == "Open MPI" || environment.launcher == "MPICH";
     job.gpt.backend = mpi ? "mpi-messages" : "gloo";
@@ -108,9 +110,10 @@ Settings checked(const CLI::App& command, const Arguments& arguments, const Laun
   const int parts = job.plan_file.empty() ? job.micro_batches : parse_option("--plan", [&] {
     return methods::pipeline::read_micro_batches(job.plan_file);
   });
-  if (parts < 1 || job.gpt.batch % parts != 0)
-    throw ConfigError(fmt::format("--batch is {}, which {} micro-batches do not divide: give a multiple",
-                                  job.gpt.batch, parts));
+  if (parts < 1 || job.gpt.batch % (parts * job.replicas) != 0)
+    throw ConfigError(fmt::format("--batch is {}, which {} micro-batches{} do not divide: give a multiple",
+                                  job.gpt.batch, parts,
+                                  job.replicas == 1 ? "" : fmt::format(" of {} replicas", job.replicas)));
   settings.threads = checked_threads(arguments.threads, settings.workers, environment, this_host());
   settings.timeout_seconds = checked_timeout(arguments.timeout, "120s");
   job.saving = checked_saving(arguments.saving);
@@ -201,10 +204,15 @@ void add_pipeline_train(CLI::App& pipeline) {
   add("--plan", job.plan_file, "FILE", "A plan that --output wrote, also after an edit, instead of planning");
   add.with_default("--planner", job.planner, "NAME",
                    "op-fence, plain-dp, equal-number or equal-work, as of `dear pipeline plan`");
-  add.with_default("--schedule", job.schedule, "NAME",
-                   "gpipe, 1f1b or interleaved (several stages a worker)");
+  add.with_default(
+      "--schedule", job.schedule, "NAME",
+      "gpipe, 1f1b, zb-h1 (gradients of weights later) or interleaved (several stages a worker)");
   add("--stages-per-worker", arguments->stages_per_worker, "N", "With schedule interleaved")
       ->default_str("2");
+  add.with_default(
+      "--replicas", job.replicas, "N",
+      "Pipelines beside each other: so many workers in a row have the same stages, each a part of "
+      "the batch, and the means of their gradients");
   add.with_default("--micro-batches", job.micro_batches, "N", "Parts of the batch, a divisor of it");
   add.with_default("--compress", job.compression, "NAME",
                    "Of activations and gradients on links: none, top-k, or ada-top-k (more on slower links)");

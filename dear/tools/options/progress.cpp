@@ -28,6 +28,8 @@ bool Progress::line_due(std::int64_t done) const {
 
 void Progress::update(std::string_view label, std::int64_t done, double loss, double seconds) {
   loss = without_sign_of_nan(loss);
+  if (done_ < 0 || done <= done_) begun_at_ = done - 1;
+  done_ = done;
   const bool last = done == options_.steps;
   const bool due =
       options_.terminal ? drawn_seconds_ < 0 || seconds - drawn_seconds_ >= kRedrawSeconds : line_due(done);
@@ -35,7 +37,7 @@ void Progress::update(std::string_view label, std::int64_t done, double loss, do
     return;
   }
   drawn_seconds_ = seconds;
-  const double steps_per_second = seconds > 0 ? static_cast<double>(done) / seconds : 0;
+  const double steps_per_second = seconds > 0 ? static_cast<double>(done - begun_at_) / seconds : 0;
   const auto characters = std::llround(steps_per_second * static_cast<double>(options_.characters_per_step));
   const std::string speed =
       options_.characters_per_step > 0 ? fmt::format(", {} characters/s", with_separators(characters)) : "";

@@ -21,8 +21,9 @@ class Progress {
   };
   Progress(std::ostream& out, Options options);
 
-  // `done` steps took `seconds` since the run began; `label` names what trains; `loss` is that of the last
-  // step. The bar's line ends with the last step.
+  // `done` steps are done, those of this run in `seconds`: the first call counts its first step, also of a
+  // run that goes on, and so does each that has fewer than the one before. `label` names what trains; `loss`
+  // is that of the last step. The bar's line ends with the last step.
   void update(std::string_view label, std::int64_t done, double loss, double seconds);
 
  private:
@@ -31,6 +32,7 @@ class Progress {
   std::ostream& out_;
   Options options_;
   double drawn_seconds_ = -1;
+  std::int64_t done_ = -1, begun_at_ = 0;  // steps
 };
 
 // Shows how far a study is, part by part (studies/report/progress.h). On a terminal a line that is drawn anew

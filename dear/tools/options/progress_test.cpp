@@ -39,6 +39,13 @@ TEST(Progress, ALongRunIsHeardOfEarly) {
   EXPECT_THAT(out.str(), HasSubstr("dear: step 100 of 1000000, loss 2.500"));
 }
 
+TEST(Progress, ARunThatGoesOnIsAsFastAsItsOwnSteps) {
+  std::ostringstream out;
+  Progress progress(out, {.steps = 200, .characters_per_step = 512, .terminal = false});
+  for (int step = 101; step <= 200; ++step) progress.update("dear", step, 2.5, 0.5 * (step - 100));
+  EXPECT_THAT(out.str(), HasSubstr("dear: step 120 of 200, loss 2.500, 1,024 characters/s, 40 s left\n"));
+}
+
 TEST(Progress, WhatTrainsMayChangeAndSpeedMayBeLeftOut) {
   std::ostringstream out;
   Progress progress(out, {.steps = 2, .characters_per_step = 0, .terminal = false});

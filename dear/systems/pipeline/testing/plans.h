@@ -56,7 +56,9 @@ class PlanFile {
           std::min(cuts.micro_batches, static_cast<int>(cuts.sizes.size() - stage) + cuts.more_warm_up);
       stages.push_back(fmt::format(
           R"({{"device": "rank {}", {}"operators": [{}]}})", cuts.devices[stage % cuts.devices.size()],
-          cuts.schedule == "1f1b" ? fmt::format("\"warm_up\": {}, ", warm_up) : "", fmt::join(names, ", ")));
+          cuts.schedule == "1f1b" || cuts.schedule == "zb-h1" ? fmt::format("\"warm_up\": {}, ", warm_up)
+                                                              : "",
+          fmt::join(names, ", ")));
     }
     std::ofstream(path_) << fmt::format(
         R"({{"format": "dear-pipeline-plan", "version": 1, "model": "Net", "method": "drawn", "schedule": "{}",
