@@ -361,6 +361,44 @@ class Edge(Command):
         self.succeed("edge", "plan", "groups.json", "--scheme", "joint", "--json", "again.json")
         self.assertAlmostEqual(json.loads(self.read("again.json"))["plans"][0]["iteration_seconds"], seconds["joint"])
 
+    def test_trains_on_ranks_as_planned_and_as_one_process(self):
+        for model in (["--parameters", "3000"], ["--model", "network", "--hidden", "20"]):
+            arguments = ("edge", "train", "--groups", "2", "--workers", "2", "--iterations", "4", *model, "--json", "train.json")
+            out = self.succeed(*arguments)
+            self.assertIn("times what the plan says", out)
+            result = json.loads(self.read("train.json"))
+            self.assertEqual((len(result["seconds"]), len(result["losses"]), len(result["worker_seconds"])), (4, 5, 2))
+            self.assertLessEqual(result["difference"], 1e-10)
+            self.assertLess(result["losses"][-1], result["losses"][0])
+            self.assertGreaterEqual(min(result["seconds"]), 0.999 * result["planned_seconds"])
+
+    def test_averages_on_ranks_as_one_process(self):
+        out = self.succeed("edge", "average", "--ranks", "4", "--rounds", "6", "--elements", "50", "--json", "average.json")
+        self.assertIn("4 ranks, vectors of 50 elements", out)
+        gossip, cells = json.loads(self.read("average.json"))
+        self.assertEqual((gossip["method"], cells["method"]), ("gossip", "hierarchical"))
+        for before, after in zip([1, *gossip["left"]], gossip["left"]):
+            self.assertLessEqual(after, gossip["left_at_most_in_a_round"] * before + 1e-15)
+        self.assertLess(cells["left"][2], 1e-20)  # two rounds in cells, then all
+        self.assertLessEqual(max(gossip["difference"], cells["difference"]), 1e-12)
+
+    def test_refuses_ranks_that_cannot_be(self):
+        for command, arguments, naming in (
+            ("train", ["--groups", "40", "--workers", "2"], "81 ranks"),
+            ("train", ["--model", "tree"], "tree"),
+            ("train", ["--step-size", "0"], "--step-size"),
+            ("train", ["--samples", "2", "--workers", "3"], "2 samples"),
+            ("train", ["--json", "nowhere/x.json"], "nowhere"),
+            ("average", ["--ranks", "65"], "--ranks"),
+            ("average", ["--method", "rumour"], "rumour"),
+            ("average", ["--graph", "star"], "star"),
+            ("average", ["--cells", "9"], "--cells"),
+        ):
+            self.refuse("edge", command, *arguments, naming=naming, command=f"dear edge {command}")
+        done = self.dear("edge", "train", "--groups", "1", "--parameters", "500", "--iterations", "3", "--step-size", "1e300")
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn("lower --step-size", done.stderr)
+
     def test_trains_to_the_same_bits_and_traces_each_round(self):
         traces = []
         for _ in range(2):

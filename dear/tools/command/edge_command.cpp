@@ -13,6 +13,7 @@
 #include "dear/methods/edge/ofdma.h"
 #include "dear/methods/edge/schedulers.h"
 #include "dear/tools/command/commands.h"
+#include "dear/tools/command/edge_live.h"
 #include "dear/tools/edge_command/edge_options.h"
 #include "dear/tools/edge_command/edge_report.h"
 #include "dear/tools/edge_command/plan_report.h"
@@ -60,6 +61,26 @@ void run_plan(const PlanOptions& options) {
              report.groups.bandwidth_down_hz / 1e6, report.groups.bandwidth_up_hz / 1e6, to_text(report));
 }
 
+}  // namespace
+
+std::vector<CLI::Option*> add_groups_to(const OptionAdder& add, PlanOptions& options) {
+  std::vector<CLI::Option*> draws{
+      add.with_default("--groups", options.groups, "N",
+                       "Drawn in a cell; each has a block of the parameters"),
+      add.with_default("--workers", options.workers, "N", "Of a group; each has a part of the samples"),
+      add.with_default("--parameters", options.parameters, "N", "Of the model"),
+      add.with_default("--bits", options.bits, "N", "Of a parameter that travels"),
+      add.with_default("--cycles", options.cycles, "N", "Of the gradient of a parameter on all samples"),
+      add.with_default("--slowest", options.slowest, "HERTZ", "Of a processor"),
+      add.with_default("--fastest", options.fastest, "HERTZ",
+                       "Of a processor, also of what is drawn between them"),
+      add.with_default("--seed", options.seed, "N", "Draws places, fading and processors")};
+  add_cell_to(add, options.cell);
+  return draws;
+}
+
+namespace {
+
 void add_plan(CLI::App& parent) {
   CLI::App* const command =
       parent.add_subcommand("plan", "Share parameters and bandwidth among groups of workers, with a proof");
@@ -70,18 +91,7 @@ void add_plan(CLI::App& parent) {
   add.list("--scheme", options->schemes, "NAME[,NAME...]",
            names_in(methods::edge::paba_schemes()) + " (default: all)");
   add("--deadline", options->deadline, "TIME", "Refuse a last plan whose iteration takes longer");
-  std::vector<CLI::Option*> draws{
-      add.with_default("--groups", options->groups, "N",
-                       "Drawn in a cell; each has a block of the parameters"),
-      add.with_default("--workers", options->workers, "N", "Of a group; each has a part of the samples"),
-      add.with_default("--parameters", options->parameters, "N", "Of the model"),
-      add.with_default("--bits", options->bits, "N", "Of a parameter that travels"),
-      add.with_default("--cycles", options->cycles, "N", "Of the gradient of a parameter on all samples"),
-      add.with_default("--slowest", options->slowest, "HERTZ", "Of a processor"),
-      add.with_default("--fastest", options->fastest, "HERTZ",
-                       "Of a processor, also of what is drawn between them"),
-      add.with_default("--seed", options->seed, "N", "Draws places, fading and processors")};
-  add_cell_to(add, options->cell);
+  const std::vector<CLI::Option*> draws = add_groups_to(add, *options);
   add("--json", options->json, "FILE", "Write plans and their certificates to FILE");
   add("--output", options->output, "FILE", "Write the groups as a file that this command reads");
   command->footer(
@@ -187,6 +197,8 @@ void add_edge_command(CLI::App& app) {
           ->require_subcommand(1);
   add_plan(*command);
   add_run(*command);
+  add_edge_train(*command);
+  add_edge_average(*command);
 }
 
 }  // namespace dear::cli

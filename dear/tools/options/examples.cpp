@@ -35,6 +35,8 @@ constexpr std::array kExamples{
     Example{"dear rounds run",
             "dear rounds run --clients 20 --dimension 60 --rows 10 --condition 1000 --plot rounds.svg"},
     Example{"dear edge plan", "dear edge plan --groups 10 --workers 2 --json plan.json"},
+    Example{"dear edge train", "dear edge train --groups 3 --iterations 20"},
+    Example{"dear edge average", "dear edge average --ranks 6 --graph ring --rounds 10"},
     Example{"dear edge run",
             "dear edge run --scheduler random,best-channel,bn2,bc-bn2 --rounds 60 --csv trace.csv"},
     Example{"dear study paper", "dear study paper --out study"},
