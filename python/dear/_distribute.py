@@ -368,6 +368,12 @@ class DataParallel(_rounds.ByRounds, Balanced, Compressed, Joined, Rebuilding, W
             for optimizer in self._optimizers:
                 _optimizer.leave(optimizer)
 
+    def __del__(self) -> None:
+        # On each rank the garbage collector comes when it likes, so nothing here may wait for another rank to come as well.
+        training = self.__dict__.get("_open")
+        if training is not None:
+            training.ends_alone()
+
     @property
     def _training(self) -> Any:
         training = self.__dict__.get("_open")

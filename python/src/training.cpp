@@ -19,6 +19,7 @@
 #include "dear/schedule/policies/policy.h"
 #include "dear/train/autograd/operator_observer.h"
 #include "dear/train/data_parallel/data_parallel.h"
+#include "dear/train/data_parallel/trainer.h"
 #include "dear/train/streams/stream_collectives.h"
 #include "dear/train/tuning/rule_choice.h"
 #include "dear/train/tuning/tuning_progress.h"
@@ -213,6 +214,7 @@ void bind_training(py::module_& module) {
       .def("synchronize", &DataParallel::synchronize, Release())
       .def("wait", &DataParallel::wait, Release())
       .def("gradients_arrived", &DataParallel::gradients_arrived)
+      .def("ends_alone", [](DataParallel& parallel) { train::Trainer::of(parallel).ends_alone(); })
       .def("has_state", &DataParallel::has_state)
       .def("by_program", &DataParallel::by_program)
       .def("has_stepped", &DataParallel::has_stepped)

@@ -1,16 +1,19 @@
-"""What is told to a process while it trains: Ctrl-C in a wait, a fork.  interruptions_test.py DEAR
+"""What is told to a process while it trains: Ctrl-C in a wait, a fork, the end of its training by the garbage collector.  interruptions_test.py DEAR
 
 Under `DEAR launch` this file is the program of each rank.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import weakref
 
 import torch
 from torch import nn
@@ -75,18 +78,36 @@ def forked() -> None:
     model.close()
 
 
+def collected() -> None:
+    """The garbage collector ends the training of rank 0 within a step, while rank 1 has its own and waits for a word of rank 0."""
+    net = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
+    model, optimizer = dear.distribute(net, torch.optim.SGD(net.parameters(), lr=0.01), fusion="layer", timeout=300)
+    steps(model, optimizer, 2)
+    model(torch.ones(2, 64)).square().mean().backward()
+    rank, ended = dear.own(model).rank, weakref.ref(model)
+    if rank == 0:
+        del model, optimizer, net
+        gc.collect()
+        assert ended() is None
+    with open(sys.argv[2], "wb" if rank == 0 else "rb", buffering=0) as word:  # a pipe, open when both have opened it
+        assert word.write(b"x") == 1 if rank == 0 else word.read() == b"x"
+
+
 def main() -> int:
     if "RANK" in os.environ:
         torch.set_num_threads(1)
-        {"interrupted": interrupted, "forked": forked}[sys.argv[1]]()
+        {"interrupted": interrupted, "forked": forked, "collected": collected}[sys.argv[1]]()
         return 0
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    for case in ("forked", "interrupted"):
-        program = [sys.argv[1], "launch", "-n", "2", sys.executable, "-B", __file__, case]
-        status = subprocess.run(program, env=environment, check=False, timeout=60).returncode
-        if status != 0:
-            print(f"{case}: exit code {status}")
-            return 1
+    with tempfile.TemporaryDirectory() as folder:
+        pipe = os.path.join(folder, "word")
+        os.mkfifo(pipe)
+        for case in ("forked", "interrupted", "collected"):
+            program = [sys.argv[1], "launch", "-n", "2", sys.executable, "-B", __file__, case, pipe]
+            status = subprocess.run(program, env=environment, check=False, timeout=60).returncode
+            if status != 0:
+                print(f"{case}: exit code {status}")
+                return 1
     return 0
 
 

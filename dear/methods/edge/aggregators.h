@@ -10,6 +10,7 @@ namespace dear::methods::edge {
 
 enum class Way : std::uint8_t {
   digital,       // encoded, each in a band of its own
+  shifted,       // with shifts that keep devices from drifting to their own minima
   analogue,      // all at the same time, over the air
   hierarchical,  // small cells average several times, then their base stations once
   gossip         // neighbours average; nobody has all

@@ -15,6 +15,7 @@
 #include "dear/methods/edge/gossip.h"
 #include "dear/methods/edge/ofdma.h"
 #include "dear/methods/edge/schedulers.h"
+#include "dear/methods/rounds/mask.h"
 #include "dear/methods/rounds/vectors.h"
 
 namespace dear::methods::edge {
@@ -59,6 +60,8 @@ class Run {
         ages_(index_of(fleet_.size())),
         mean_rates_(index_of(fleet_.size())),
         memories_(index_of(fleet_.size())) {
+    if (aggregator_.way == Way::shifted)
+      shifts_.assign(index_of(fleet_.size()), std::vector<double>(model_.size()));
     if (aggregator_.way != Way::gossip) return;
     models_.assign(index_of(fleet_.size()), model_);
     weights_ = metropolis(make_graph(settings.graph, fleet_.size(), settings.density, settings.seed));
@@ -71,6 +74,9 @@ class Run {
     switch (aggregator_.way) {
       case Way::digital:
         digital();
+        break;
+      case Way::shifted:
+        shifted();
         break;
       case Way::analogue:
         analogue();
@@ -105,6 +111,7 @@ class Run {
     for (int step = 0; step < settings_.local_steps; ++step) {
       task_.gradient(device, point, settings_.batch, draw, gradient);
       rounds::add_scaled(-settings_.step_size, gradient, point);
+      if (!shifts_.empty()) rounds::add_scaled(settings_.step_size, shifts_[index_of(device)], point);
     }
     for (std::size_t i = 0; i < point.size(); ++i) point[i] -= from[i];
     return point;
@@ -225,6 +232,47 @@ class Run {
     rounds::add_scaled(1, mean, model_);
   }
 
+  // A round of TAMUNA with a fixed number of local steps, whose inverse is its probability p.
+  void shifted() {
+    double begin = 0;
+    const std::vector<int> chosen = choose(begin);
+    const int cohort = static_cast<int>(chosen.size());
+    const int owners = settings_.owners == 0 ? cohort : std::min(settings_.owners, cohort);
+    const Range whole{.begin = 0, .end = task_.dimension()};
+    const rounds::Mask mask(whole.end, cohort, owners);
+    std::vector<int> columns = first_devices(cohort);  // dealt to devices
+    codec::Draw draw = draws_of(settings_.seed, Purpose::quantiser, state_.number);
+    for (std::size_t i = columns.size(); i > 1; --i) std::swap(columns[i - 1], columns[draw.below(i)]);
+    std::vector<Upload> uploads;
+    for (std::size_t place = 0; place < chosen.size(); ++place)
+      uploads.push_back(upload_of(chosen[place],
+                                  kRealBits * static_cast<double>(mask.count(columns[place], whole)), begin));
+    for (Upload& one : uploads) one.ready_seconds = std::max(one.ready_seconds, waited_);
+    waited_ = 0;
+    const Round round = allocate(uploads, settings_.cell.bandwidth_hz);
+    Vectors updates;
+    std::vector<double> mean(model_.size());
+    for (std::size_t place = 0; place < chosen.size(); ++place) {
+      updates.push_back(update(chosen[place], state_.number, model_));
+      mask.each(columns[place], whole, [&](std::int64_t at) {
+        mean[static_cast<std::size_t>(at)] += updates.back()[static_cast<std::size_t>(at)] / owners;
+      });
+      spend(chosen[place], round.end_seconds[place] - uploads[place].ready_seconds);
+      state_.bits_up += uploads[place].bits;
+    }
+    const double devices = fleet_.size(), chance = 1.0 / settings_.local_steps;
+    const double learned =
+        owners == 1 ? 0 : chance * devices * (owners - 1) / (owners * (devices - 1)) / settings_.step_size;
+    for (std::size_t place = 0; place < chosen.size(); ++place)
+      mask.each(columns[place], whole, [&](std::int64_t coordinate) {
+        const auto at = static_cast<std::size_t>(coordinate);
+        shifts_[index_of(chosen[place])][at] += learned * (mean[at] - updates[place][at]);
+      });
+    rounds::add_scaled(1, mean, model_);
+    state_.participants = chosen;
+    state_.seconds += round.seconds;
+  }
+
   void analogue() {
     double begin = 0;
     const std::vector<int> chosen = choose(begin);
@@ -316,6 +364,7 @@ class Run {
   std::vector<std::int64_t> ages_;
   std::vector<double> mean_rates_;
   std::vector<ErrorMemory> memories_;
+  Vectors shifts_;  // of tamuna
   Vectors models_;  // of gossip
   Weights weights_;
   std::unique_ptr<Choco> choco_;

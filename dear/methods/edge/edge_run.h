@@ -30,6 +30,7 @@ struct EdgeSettings {
   double deadline_seconds = 0;  // devices that are later do not count; 0 for none
   double capacitance = 1e-28;   // joules = capacitance f^2 cycles
   QuantiserOptions quantiser{};
+  int owners = 0;  // of tamuna: devices of the cohort that send an element; 0 for all
   OverTheAir air{};
   std::string_view graph = "ring";
   double density = 0.4;

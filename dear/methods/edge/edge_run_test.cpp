@@ -106,6 +106,50 @@ TEST(EdgeRun, OfCellsThatAverageOnceIsFlat) {
   EXPECT_GT(std::abs(often[1].loss - flat[1].loss), 1e-3);
 }
 
+// Devices have other classes each. By plain descent on all of them the loss has a least value, which TAMUNA
+// reaches, of all devices and of some, and a mean of several local steps does not.
+TEST(EdgeRun, OfShiftsReachesTheMinimumThatMeansMiss) {
+  ClassificationShape shape = small(Split::sorted);
+  shape.ridge = 0.1;
+  const Classification task(shape);
+  std::vector<double> point = task.start(), one(point.size());
+  codec::Draw draw = draws_of(1, Purpose::samples, 0);
+  for (int step = 0; step < 3000; ++step) {
+    std::vector<double> mean(point.size());
+    for (int device = 0; device < shape.devices; ++device) {
+      task.gradient(device, point, 0, draw, one);
+      for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += one[i] / shape.devices;
+    }
+    for (std::size_t i = 0; i < mean.size(); ++i) point[i] -= 0.3 * mean[i];
+  }
+  const double least = task.loss(point);
+  const auto above = [&](const char* aggregator, int cohort, int owners) {
+    return run_edge({.aggregator = aggregator,
+                     .cohort = cohort,
+                     .local_steps = 5,
+                     .batch = 0,
+                     .owners = owners,
+                     .rounds = 1500},
+                    task)
+               .back()
+               .loss -
+           least;
+  };
+  EXPECT_GT(above("mean", 8, 0), 1e-4);
+  EXPECT_NEAR(above("tamuna", 8, 0), 0, 1e-11);
+  EXPECT_NEAR(above("tamuna", 8, 3), 0, 1e-11);
+  EXPECT_NEAR(above("tamuna", 4, 2), 0, 1e-11);
+}
+
+TEST(EdgeRun, OfShiftsSendsThePartOfAMask) {
+  const Classification task(small());
+  const auto sent = [&](int owners) {
+    return run_edge(few({.aggregator = "tamuna", .cohort = 4, .owners = owners}), task).back().bits_up;
+  };
+  EXPECT_EQ(sent(0), 12 * 4 * 32 * 28.0);
+  EXPECT_EQ(sent(2), 12 * 2 * 32 * 28.0);
+}
+
 TEST(EdgeRun, OfEveryNameLearnsAndCounts) {
   const Classification task(small());
   const auto learns = [&](const EdgeSettings& settings, const std::string& name) {
@@ -129,7 +173,7 @@ TEST(EdgeRun, OfEveryNameLearnsAndCounts) {
   for (const char* scheduler : {"greedy", "most"})
     learns({.scheduler = scheduler, .budget_seconds = 0.5}, scheduler);
   for (const char* aggregator : {"mean", "qsgd", "ternary", "sign", "sign-majority", "top-k", "over-the-air",
-                                 "over-the-air-fixed", "hierarchical", "gossip", "choco"}) {
+                                 "over-the-air-fixed", "hierarchical", "gossip", "choco", "tamuna"}) {
     const auto rounds = learns(
         {.aggregator = aggregator, .cohort = 8, .quantiser = {.levels = 8, .ratio = 0.25}}, aggregator);
     const bool analogue = std::string_view(aggregator).starts_with("over");
@@ -197,6 +241,9 @@ TEST(EdgeRun, RefusesWhatCannotBeInOneSentence) {
            {{.slowest_hz = 2e9}, "give the lower first"},
            {{.random_share = -1}, "random share"},
            {{.deadline_seconds = 1e-6}, "no device computes within the deadline"},
+           {{.aggregator = "tamuna", .owners = 1}, "1 owners of an element in a cohort of 4"},
+           {{.aggregator = "tamuna", .owners = 5}, "give from 2 to 4"},
+           {{.aggregator = "tamuna", .deadline_seconds = 10}, "leave the deadline out"},
            {{.aggregator = "qsgd", .quantiser = {.levels = 0}}, "0 levels"},
            {{.aggregator = "over-the-air", .air = {.threshold = 0}}, "infinite power"},
            {{.aggregator = "over-the-air", .air = {.snr = 0}}, "0 times the noise"},

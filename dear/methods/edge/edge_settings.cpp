@@ -21,6 +21,17 @@ void check(const EdgeSettings& settings, const Classification& task) {
   find_named(allocators(), settings.allocator, "allocator");
   check(settings.cell);
   if (aggregator.way == Way::analogue) check(settings.air);
+  if (aggregator.way == Way::shifted) {
+    if (settings.owners != 0 && (settings.owners < 2 || settings.owners > settings.cohort))
+      throw ConfigError(
+          fmt::format("{} owners of an element in a cohort of {}: give from 2 to {}, or 0 for all",
+                      settings.owners, settings.cohort, settings.cohort));
+    if (settings.deadline_seconds > 0 || find_joint_scheduler(settings.scheduler) != nullptr)
+      throw ConfigError(
+          "tamuna waits for all devices of its cohort, whose shifts balance each other: leave the deadline "
+          "out, and take a "
+          "scheduler of a cohort");
+  }
   const JointScheduler* const joint = find_joint_scheduler(settings.scheduler);
   if (joint == nullptr) {
     find_scheduler(settings.scheduler);

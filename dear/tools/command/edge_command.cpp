@@ -156,6 +156,8 @@ void add_policies_to(const OptionAdder& add, RunOptions& options) {
   add.with_default("--ratio", options.ratio, "R", "Elements of top-k that travel");
   add.with_default("--snr", options.snr_db, "DB", "Of sums over the air: power of a symbol beside the noise");
   add.with_default("--threshold", options.threshold, "X", "Of sums over the air: least |h|^2 of a sender");
+  add.with_default("--owners", options.owners, "N",
+                   "Devices of the cohort that send an element of tamuna; 0 for all");
   add.with_default("--cells", options.cells, "N", "Small cells of hierarchical");
   add.with_default("--intra-rounds", options.intra_rounds, "N", "Rounds in a small cell before all average");
   add.with_default("--backhaul", options.backhaul, "RATE", "Between base stations");

@@ -188,6 +188,7 @@ RunSettings check(const RunOptions& options) {
   one.batch = whole("--batch", options.batch, 0, 1'000'000);
   one.quantiser.levels = whole("--levels", options.levels, 1, 1'000'000);
   one.cells = whole("--cells", options.cells, 1, options.devices);
+  one.owners = whole("--owners", options.owners, 0, kMostDevices);
   one.intra_rounds = whole("--intra-rounds", options.intra_rounds, 1, 10'000);
   cli::check_range("--rounds", options.rounds, 1, 10'000'000);
   const edge::Classification task(settings.shape);

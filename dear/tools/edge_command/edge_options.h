@@ -44,7 +44,8 @@ struct RunOptions {
   std::string model = "logistic", split = "sorted", allocator = "min-max", graph = "ring";
   CellOptions cell;
   std::int64_t devices = 20, samples = 60, classes = 10, features = 20, hidden = 32;
-  std::int64_t cohort = 4, local_steps = 5, batch = 10, rounds = 100, levels = 4, cells = 4, intra_rounds = 4;
+  std::int64_t cohort = 4, local_steps = 5, batch = 10, rounds = 100, levels = 4, cells = 4, intra_rounds = 4,
+               owners = 0;
   double separation = 0.6, step_size = 0.1, cycles = 2e6, random_share = 0.5, snr_db = 20, threshold = 0.1,
          ratio = 0.05, density = 0.4, consensus = 0.4;
   std::string slowest = "100MHz", fastest = "1GHz", budget, deadline, seconds, backhaul = "1gbit";

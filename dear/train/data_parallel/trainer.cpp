@@ -1,5 +1,6 @@
 #include "dear/train/data_parallel/trainer.h"
 
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -86,6 +87,18 @@ Trainer::Trainer(const Model& model, std::unique_ptr<Optimizer> optimizer, const
   registration_.enable();
 }
 
+namespace {
+
+// Until the process ends.
+void keep(const Group& group) {
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<Group>();
+  const std::lock_guard lock(mutex);
+  kept->push_back(group);
+}
+
+}  // namespace
+
 Trainer::~Trainer() {
   registration_.disable();
   hooks_.clear();
@@ -101,7 +114,10 @@ Trainer::~Trainer() {
     } else {
       try {
         if (engine_) failed_in_operator ? engine_->conductor().drain() : engine_->conductor().quiesce();
-        group_.issue({.collective = Collective::barrier, .label = comm::kEndsWithinAStep}).wait();
+        const Pending end =
+            group_.issue({.collective = Collective::barrier, .label = comm::kEndsWithinAStep});
+        if (ends_alone_) keep(group_);
+        if (!ends_alone_) end.wait();
       } catch (const std::exception&) {
         // The group has ended, here and on the peers.
       }

@@ -66,6 +66,9 @@ class Trainer : public autograd::OperatorObserver {
   [[nodiscard]] bool by_program() const { return alone_ || update_rules_.by_program(); }
   // Before the first step(): without this guard, so that a test shows what it is for.
   void go_without(streams::Guard guard) { without_guard_ = guard; }
+  // It ends where no other rank may end its own, as when a garbage collector does it: it waits for none. Its
+  // group lives on for those that come.
+  void ends_alone() { ends_alone_ = true; }
   void defer() { arrivals_.defer(); }
   void resume() { arrivals_.resume(); }
   [[nodiscard]] const Group& group() const { return group_; }
@@ -119,6 +122,7 @@ class Trainer : public autograd::OperatorObserver {
   void settle_for(const char* call);
 
   const int unwinding_ = std::uncaught_exceptions();  // of exceptions that are none of ours
+  bool ends_alone_ = false;
   Group group_;
   const std::unique_ptr<Optimizer> optimizer_;
   DataParallelOptions options_;
