@@ -14,6 +14,15 @@
 // Learning at the edge in virtual time: computation is real, its time and the radio are modelled.
 namespace dear::methods::edge {
 
+struct EdgeDevice {
+  double distance_m = 0;  // from the base station
+  double frequency_hz = 0;
+};
+// Those of a file, "dear-edge-devices" (docs/formats.md). ConfigError that names the file, the place and what
+// belongs there.
+std::vector<EdgeDevice> read_devices(const std::string& path);
+std::vector<EdgeDevice> parse_devices(std::string_view text, const std::string& source);
+
 struct EdgeSettings {
   std::string_view scheduler = "random";  // of schedulers.h, or greedy and most of ofdma.h, under `budget`
   std::string_view aggregator = "mean";
@@ -24,7 +33,8 @@ struct EdgeSettings {
   int batch = 10;       // samples of a step; 0 for all
   double step_size = 0.1;
   double cycles_per_sample = 2e6;
-  double slowest_hz = 1e8, fastest_hz = 1e9;  // between which devices are drawn
+  std::vector<EdgeDevice> devices{};          // none: they are drawn
+  double slowest_hz = 1e8, fastest_hz = 1e9;  // between these, in the ring of the cell
   double random_share = 0.5;    // of the time of computing: the mean of its exponential part beside the rest
   double budget_seconds = 0;    // of a round, for greedy and most
   double deadline_seconds = 0;  // devices that are later do not count; 0 for none

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -139,6 +140,41 @@ TEST(EdgeRun, OfShiftsReachesTheMinimumThatMeansMiss) {
   EXPECT_NEAR(above("tamuna", 8, 0), 0, 1e-11);
   EXPECT_NEAR(above("tamuna", 8, 3), 0, 1e-11);
   EXPECT_NEAR(above("tamuna", 4, 2), 0, 1e-11);
+}
+
+// As drawn ones, where they are given as drawn.
+TEST(EdgeRun, OfDevicesOfAFileIsThatOfTheSameDevicesDrawn) {
+  const Classification task(small());
+  const EdgeSettings drawn = few();
+  EdgeSettings given = drawn;
+  std::string file;
+  for (const double distance : draw_distances(drawn.cell, 8, drawn.seed)) {
+    codec::Draw draw = draws_of(drawn.seed, Purpose::place, 1, static_cast<int>(given.devices.size()));
+    given.devices.push_back({.distance_m = distance, .frequency_hz = 1e8 + unit(draw) * 9e8});
+    file += fmt::format(R"({}{{"distance_m": {}, "frequency_hz": {}}})", file.empty() ? "" : ", ", distance,
+                        given.devices.back().frequency_hz);
+  }
+  const auto with = [](const std::string& devices) {
+    return parse_devices(R"({"format": "dear-edge-devices", "version": 1, "devices": [)" + devices + "]}",
+                         "f.json");
+  };
+  EXPECT_EQ(trace_lines("", run_edge(given, task)), trace_lines("", run_edge(drawn, task)));
+  given.devices = with(file);
+  EXPECT_EQ(trace_lines("", run_edge(given, task)), trace_lines("", run_edge(drawn, task)));
+  given.devices.front().distance_m *= 3;
+  EXPECT_NE(trace_lines("", run_edge(given, task)), trace_lines("", run_edge(drawn, task)));
+  EXPECT_THAT(refusal([&] { with(R"({"distance_m": 0, "frequency_hz": 1})"); }), HasSubstr("above 0"));
+  EXPECT_THAT(refusal([&] { with(R"({"distance_m": 5})"); }), HasSubstr("frequency_hz"));
+  EXPECT_THAT(refusal([&] { with(""); }), HasSubstr("must have a device"));
+  EXPECT_THAT(refusal([&] { with("7"); }), HasSubstr("f.json"));
+  given.devices.pop_back();
+  EXPECT_THAT(refusal([&] { run_edge(given, task); }), HasSubstr("8 devices learn"));
+  EXPECT_THAT(refusal([&] {
+                run_edge(
+                    few({.aggregator = "hierarchical", .devices = std::vector<EdgeDevice>(8, {100, 1e9})}),
+                    task);
+              }),
+              HasSubstr("small cells"));
 }
 
 TEST(EdgeRun, OfShiftsSendsThePartOfAMask) {

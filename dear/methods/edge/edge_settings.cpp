@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "dear/base/json/json_field.h"
+#include "dear/base/os/atomic_file.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/nearest.h"
 #include "dear/methods/edge/aggregators.h"
@@ -13,6 +15,11 @@
 #include "dear/methods/edge/schedulers.h"
 
 namespace dear::methods::edge {
+namespace {
+
+constexpr JsonFormat kDevicesFormat = {.name = "dear-edge-devices", .version = 1, .kind = "file of devices"};
+
+}  // namespace
 
 void check(const EdgeSettings& settings, const Classification& task) {
   const int devices = task.shape().devices;
@@ -64,6 +71,19 @@ void check(const EdgeSettings& settings, const Classification& task) {
   for (const auto& [name, value] : from_0)
     if (!std::isfinite(value) || value < 0)
       throw ConfigError(fmt::format("the {} is {}, but must be a finite number from 0 on", name, value));
+  if (!settings.devices.empty() && std::ssize(settings.devices) != devices)
+    throw ConfigError(
+        fmt::format("{} devices learn, and places and processors are given of {}: give those of each",
+                    devices, settings.devices.size()));
+  if (!settings.devices.empty() && aggregator.way == Way::hierarchical)
+    throw ConfigError(
+        "small cells have places of their own, which are drawn: leave the devices out, or take another "
+        "aggregator");
+  for (const EdgeDevice& one : settings.devices)
+    for (const double value : {one.distance_m, one.frequency_hz})
+      if (!std::isfinite(value) || value <= 0)
+        throw ConfigError(fmt::format("a device {} m away with {} Hz cannot be: give finite numbers above 0",
+                                      one.distance_m, one.frequency_hz));
   if (aggregator.way == Way::hierarchical && (settings.cells < 1 || settings.cells > devices))
     throw ConfigError(fmt::format("{} devices cannot be dealt to {} cells: give from 1 to {}", devices,
                                   settings.cells, devices));
@@ -78,6 +98,27 @@ void check(const EdgeSettings& settings, const Classification& task) {
     throw ConfigError(fmt::format(
         "no device computes within the deadline of {:g} s, the fastest takes {:.3g} s: give more time",
         settings.deadline_seconds, least));
+}
+
+std::vector<EdgeDevice> parse_devices(std::string_view text, const std::string& source) {
+  const Json document = parse_json_file(text, source, kDevicesFormat);
+  const JsonField file(document, source);
+  file.expect_members({"format", "version", "devices"});
+  std::vector<EdgeDevice> devices;
+  for (const JsonField& one : file.member("devices").elements()) {
+    one.expect_members({"distance_m", "frequency_hz"});
+    const EdgeDevice& device =
+        devices.emplace_back(EdgeDevice{.distance_m = one.member("distance_m").number_from_0(),
+                                        .frequency_hz = one.member("frequency_hz").number_from_0()});
+    if (device.distance_m == 0 || device.frequency_hz == 0)
+      one.fail("a distance and a frequency must be above 0");
+  }
+  if (devices.empty()) file.member("devices").fail("must have a device");
+  return devices;
+}
+
+std::vector<EdgeDevice> read_devices(const std::string& path) {
+  return parse_devices(os::read_file(path), path);
 }
 
 std::string trace_header() {

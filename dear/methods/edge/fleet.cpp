@@ -16,10 +16,17 @@ Fleet::Fleet(const EdgeSettings& settings, const Classification& task, int cells
   const ClassificationShape& shape = task.shape();
   const int samples = settings.local_steps * (settings.batch == 0 ? shape.samples : settings.batch);
   cycles_ = settings.cycles_per_sample * samples;
-  for (const double distance : draw_distances(cell, shape.devices, settings.seed)) {
-    codec::Draw draw = draws_of(settings.seed, Purpose::place, 1, static_cast<int>(gains_.size()));
-    gains_.push_back(path_gain(loss, distance));
-    frequencies_.push_back(settings.slowest_hz + unit(draw) * (settings.fastest_hz - settings.slowest_hz));
+  std::vector<EdgeDevice> devices = settings.devices;
+  if (devices.empty())
+    for (const double distance : draw_distances(cell, shape.devices, settings.seed)) {
+      codec::Draw draw = draws_of(settings.seed, Purpose::place, 1, static_cast<int>(devices.size()));
+      devices.push_back(
+          {.distance_m = distance,
+           .frequency_hz = settings.slowest_hz + unit(draw) * (settings.fastest_hz - settings.slowest_hz)});
+    }
+  for (const EdgeDevice& device : devices) {
+    gains_.push_back(path_gain(loss, device.distance_m));
+    frequencies_.push_back(device.frequency_hz);
     const double seconds = cycles_ / frequencies_.back();
     laws_.push_back({.shift_seconds = seconds, .mean_seconds = settings.random_share * seconds});
   }

@@ -125,10 +125,11 @@ void run_run(const RunOptions& options) {
   fmt::print("{}, drawn with seed {}\n\n{}", report.problem, report.seed, to_text(report));
 }
 
-void add_task_to(const OptionAdder& add, RunOptions& options) {
+// Returns the option that is of drawn devices alone.
+CLI::Option* add_task_to(const OptionAdder& add, RunOptions& options) {
   add.with_default("--model", options.model, "NAME",
                    "logistic (softmax regression) or mlp (one hidden layer)");
-  add.with_default("--devices", options.devices, "N", "That learn");
+  CLI::Option* const devices = add.with_default("--devices", options.devices, "N", "That learn");
   add.with_default("--split", options.split, "NAME",
                    "Of samples: iid, or sorted by class, so that a device has two classes");
   add.with_default("--samples", options.samples, "N", "Of a device");
@@ -139,6 +140,7 @@ void add_task_to(const OptionAdder& add, RunOptions& options) {
   add.with_default("--local-steps", options.local_steps, "N", "Of a device in a round");
   add.with_default("--batch", options.batch, "N", "Samples of a step, 0 for all");
   add.with_default("--step-size", options.step_size, "X", "Of a local step");
+  return devices;
 }
 
 void add_policies_to(const OptionAdder& add, RunOptions& options) {
@@ -171,12 +173,14 @@ void add_run(CLI::App& parent) {
       "run", "Train on devices in a modelled radio cell, and count time, bits and energy");
   const auto options = std::make_shared<RunOptions>();
   const OptionAdder add(*command);
+  add("FILE", options->file, "FILE",
+      "Places and processors of devices as JSON (docs/formats.md); without it they are drawn");
   add_policies_to(add, *options);
-  add_task_to(add, *options);
+  std::vector<CLI::Option*> draws{add_task_to(add, *options)};
   add.with_default("--cycles", options->cycles, "N", "Of a sample's gradient");
-  add.with_default("--slowest", options->slowest, "HERTZ", "Of a processor");
-  add.with_default("--fastest", options->fastest, "HERTZ",
-                   "Of a processor, also of what is drawn between them");
+  draws.push_back(add.with_default("--slowest", options->slowest, "HERTZ", "Of a processor"));
+  draws.push_back(add.with_default("--fastest", options->fastest, "HERTZ",
+                                   "Of a processor, also of what is drawn between them"));
   add.with_default("--random-share", options->random_share, "X",
                    "Of the time of computing: the mean of its random part, beside the rest");
   add_cell_to(add, options->cell);
@@ -188,7 +192,10 @@ void add_run(CLI::App& parent) {
   add("--plot", options->plot, "FILE",
       "Draw accuracy and loss against virtual time, as SVG, PDF or PNG by its ending");
   command->footer("The same options and seed give the same bits.");
-  command->callback([options] { run_run(*options); });
+  command->callback([options, draws] {
+    for (const CLI::Option* const option : draws) options->draws = options->draws || option->count() > 0;
+    run_run(*options);
+  });
 }
 
 }  // namespace

@@ -160,7 +160,20 @@ PlanSettings check(const PlanOptions& options) {
   return settings;
 }
 
-RunSettings check(const RunOptions& options) {
+RunSettings check(const RunOptions& given) {
+  RunOptions options = given;
+  std::vector<edge::EdgeDevice> devices;
+  if (!options.file.empty()) {
+    if (options.draws)
+      throw ConfigError(
+          fmt::format("--devices, --slowest and --fastest do not go with the file {}, which says them: leave "
+                      "out one of both",
+                      options.file));
+    devices = edge::read_devices(options.file);
+    options.devices = std::ssize(devices);
+    options.cohort = std::min(options.cohort, options.devices);
+    options.cells = std::min(options.cells, options.devices);
+  }
   RunSettings settings{.shape = shape_of(options), .described = {}, .runs = {}};
   edge::EdgeSettings one{
       .scheduler = "random",
@@ -168,6 +181,7 @@ RunSettings check(const RunOptions& options) {
       .cell = check(options.cell),
       .step_size = options.step_size,
       .cycles_per_sample = options.cycles,
+      .devices = std::move(devices),
       .slowest_hz = hertz("--slowest", options.slowest),
       .fastest_hz = hertz("--fastest", options.fastest),
       .random_share = options.random_share,

@@ -40,6 +40,8 @@ PlanSettings check(const PlanOptions& options);
 
 // Options of `dear edge run`.
 struct RunOptions {
+  std::string file;    // of devices
+  bool draws = false;  // an option of drawn devices was given
   std::vector<std::string> schedulers, aggregators;
   std::string model = "logistic", split = "sorted", allocator = "min-max", graph = "ring";
   CellOptions cell;

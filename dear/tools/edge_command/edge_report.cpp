@@ -21,7 +21,7 @@ using methods::edge::Way;
 
 bool chooses(const EdgeRun& run) {
   const Way way = methods::edge::find_aggregator(run.settings.aggregator).way;
-  return way == Way::digital || way == Way::analogue;
+  return way != Way::hierarchical && way != Way::gossip;
 }
 
 double best_accuracy(const EdgeRun& run) {
