@@ -141,6 +141,7 @@ class Training:
         record_trace: bool,
         check_gradients: str,
         check_parameters: bool,
+        verify: int,
         balanced: bool,
         weights: list[float],
         shards: list[float],

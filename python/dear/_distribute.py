@@ -51,6 +51,7 @@ def distribute(
     record_trace: bool = False,
     check_gradients: str = "",
     check_parameters: bool = False,
+    verify: int = 0,
     tuning_cache: str = "",
     overlap: str = "",
     parts: int | str = 1,
@@ -103,6 +104,8 @@ def distribute(
     check_gradients: "error": a gradient that is NaN or infinite on a rank, before the reduction, fails the step on every
         rank, and is named by rank, layer, tensor and elements; "skip": the step is given up, on every rank.
     check_parameters: likewise an error for a parameter that an update has made NaN or infinite.
+    verify: every so many steps, 0 for never, ranks compare digests of their parameters, under the next step; where one differs, all
+        raise MismatchError, which names the first tensor that does and the rank in the minority.
     overlap: "none", "experts" or "lancet" for all dear.MoE layers of the model, in place of what each was given; "lancet" lets
         weight gradients of Linear layers be computed under their all-to-alls, too (see overlap_report()).
     parts: with "lancet" or "experts", into so many parts the forward pass of the whole model is cut by samples, which take turns where tokens
@@ -146,6 +149,7 @@ def distribute(
         record_trace=record_trace,
         check_gradients=check_gradients,
         check_parameters=check_parameters,
+        verify=verify,
         tuning_cache=tuning_cache,
         overlap=overlap,
         parts=parts,
@@ -190,6 +194,7 @@ class DataParallel(_rounds.ByRounds, Balanced, Compressed, Joined, Rebuilding, W
         record_trace: bool = False,
         check_gradients: str = "",
         check_parameters: bool = False,
+        verify: int = 0,
         tuning_cache: str = "",
         overlap: str = "",
         parts: int | str = 1,
@@ -248,6 +253,7 @@ class DataParallel(_rounds.ByRounds, Balanced, Compressed, Joined, Rebuilding, W
             record_trace=record_trace,
             check_gradients=check_gradients,
             check_parameters=check_parameters,
+            verify=verify,
             balanced=balanced,
             weights=weights,
             shards=[float(one) for one in shards],

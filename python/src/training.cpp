@@ -63,16 +63,14 @@ GradientCheck check_of(const std::string& text) {
   throw ConfigError("check_gradients=\"" + text + "\": there are \"error\" and \"skip\", and \"\" for none");
 }
 
-std::shared_ptr<DataParallel> make(const Named& parameters, py::object buffers,
-                                   std::vector<py::object> sources, const Group& group,
-                                   const std::string& policy, const std::string& fusion,
-                                   const std::string& tuning_cache, const std::string& buffers_become,
-                                   bool one_copy, bool fp32_masters, bool stochastic_rounding,
-                                   const std::string& update, const std::string& ownership,
-                                   py::object update_cost, const std::string& compression, int profile_steps,
-                                   bool record_trace, const std::string& check_gradients,
-                                   bool check_parameters, bool balanced, std::vector<double> weights,
-                                   std::vector<double> shards, std::shared_ptr<StreamCollectives> streams) {
+std::shared_ptr<DataParallel> make(
+    const Named& parameters, py::object buffers, std::vector<py::object> sources, const Group& group,
+    const std::string& policy, const std::string& fusion, const std::string& tuning_cache,
+    const std::string& buffers_become, bool one_copy, bool fp32_masters, bool stochastic_rounding,
+    const std::string& update, const std::string& ownership, py::object update_cost,
+    const std::string& compression, int profile_steps, bool record_trace, const std::string& check_gradients,
+    bool check_parameters, int verify, bool balanced, std::vector<double> weights, std::vector<double> shards,
+    std::shared_ptr<StreamCollectives> streams) {
   std::unique_ptr<Optimizer> optimizer = make_optimizer(std::move(sources));
   UpdateCost cost = update_cost_of(std::move(update_cost));
   Model model = live_model(parameters, std::move(buffers));
@@ -92,6 +90,7 @@ std::shared_ptr<DataParallel> make(const Named& parameters, py::object buffers,
           .compression = compression.empty() ? std::nullopt : std::optional(Compression::parse(compression)),
           .check_gradients = check_of(check_gradients),
           .check_parameters = check_parameters,
+          .verify_every = verify,
           .profile_steps = profile_steps,
           .shards = std::move(shards),
           .balance = balanced ? std::optional(Balance{.weights = std::move(weights)}) : std::nullopt,
@@ -191,8 +190,8 @@ void bind_training(py::module_& module) {
            py::arg("buffers_become"), py::arg("one_copy"), py::arg("fp32_masters"),
            py::arg("stochastic_rounding"), py::arg("update"), py::arg("ownership"), py::arg("update_cost"),
            py::arg("compression"), py::arg("profile_steps"), py::arg("record_trace"),
-           py::arg("check_gradients"), py::arg("check_parameters"), py::arg("balanced"), py::arg("weights"),
-           py::arg("shards"), py::arg("streams"))
+           py::arg("check_gradients"), py::arg("check_parameters"), py::arg("verify"), py::arg("balanced"),
+           py::arg("weights"), py::arg("shards"), py::arg("streams"))
       .def("step", py::overload_cast<>(&DataParallel::step), Release())
       .def(
           "step_scaled",

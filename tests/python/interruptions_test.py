@@ -1,4 +1,5 @@
-"""What is told to a process while it trains: Ctrl-C in a wait, a fork, the end of its training by the garbage collector.  interruptions_test.py DEAR
+"""What is told to a process while it trains: Ctrl-C in a wait, a fork, the end of its training by the garbage collector,
+parameters that are no longer those of other ranks.  interruptions_test.py DEAR
 
 Under `DEAR launch` this file is the program of each rank.
 """
@@ -93,16 +94,33 @@ def collected() -> None:
         assert word.write(b"x") == 1 if rank == 0 else word.read() == b"x"
 
 
+def spoiled() -> None:
+    """Rank 1 changes a bit of a parameter; every rank learns which, and whose it is not the same as."""
+    net = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
+    sgd = torch.optim.SGD(net.parameters(), lr=0.01)
+    model, optimizer = dear.distribute(net, sgd, policy="wfbp", fusion="layer", verify=2, timeout=30)
+    steps(model, optimizer, 4)
+    if dear.own(model).rank == 1:
+        with torch.no_grad():
+            net[1].weight.view(torch.int32)[3, 5] ^= 1
+    try:
+        steps(model, optimizer, 3)
+    except dear.MismatchError as error:
+        assert "after step 6 the parameter '1.weight'" in str(error), error
+    else:
+        raise AssertionError("nobody saw that the ranks' parameters differ")
+
+
 def main() -> int:
     if "RANK" in os.environ:
         torch.set_num_threads(1)
-        {"interrupted": interrupted, "forked": forked, "collected": collected}[sys.argv[1]]()
+        {"interrupted": interrupted, "forked": forked, "collected": collected, "spoiled": spoiled}[sys.argv[1]]()
         return 0
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as folder:
         pipe = os.path.join(folder, "word")
         os.mkfifo(pipe)
-        for case in ("forked", "interrupted", "collected"):
+        for case in ("forked", "interrupted", "collected", "spoiled"):
             program = [sys.argv[1], "launch", "-n", "2", sys.executable, "-B", __file__, case, pipe]
             status = subprocess.run(program, env=environment, check=False, timeout=60).returncode
             if status != 0:

@@ -156,6 +156,7 @@ DataParallelOptions parallel_options(const TrainSettings& settings, const TrainR
           .buckets = choice_of(settings.buckets, settings.tuning_cache, policy_of(settings, run)),
           .one_copy = settings.job.one_copy,
           .compression = run.compression,
+          .verify_every = static_cast<int>(settings.job.verify),
           .record_trace = run.record_trace,
           .say = run.say};
 }

@@ -18,7 +18,8 @@ namespace dear::train_command {
 struct GptJob {
   std::string backend{};  // "" for the fastest that reaches all ranks
   bool reproducible = false;
-  bool one_copy = false;  // of the parameters, for all workers
+  bool one_copy = false;    // of the parameters, for all workers
+  std::int64_t verify = 0;  // steps between comparisons of parameters; 0 for none
   std::int64_t steps = 400;
   std::int64_t batch = 8;  // samples per worker
   std::int64_t layers = 4;

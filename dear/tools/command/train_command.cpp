@@ -77,16 +77,16 @@ std::string common_settings(const TrainSettings& settings, const train_command::
       "batch {}, "
       "layers {}, width "
       "{}, heads {}, context {}, "
-      "seed {}, "
+      "seed {}, verify {}, "
       "optimiser {}, lr {}, data {}, trace {}, profile {}, metrics {}, saved {} in {}, resumed {}, model {}",
       fmt::join(settings.policies, " "), settings.compare, gradients_of(settings), settings.buckets.text(),
       settings.network ? name_of(*settings.network) : "real",
       settings.job.backend.empty() ? "chosen" : settings.job.backend, settings.job.reproducible,
       settings.job.one_copy, settings.job.steps, settings.job.batch, settings.job.layers, settings.job.width,
-      settings.job.heads, settings.job.context, settings.job.seed, optimizer_of(settings),
-      settings.learning_rate, Digest().add(corpus.text).hex(), !settings.trace.empty(),
-      !settings.profile.empty(), !settings.metrics.empty(), settings.saving.every, settings.saving.directory,
-      settings.saving.resume, settings.moe ? settings.moe->text() : kGpt);
+      settings.job.heads, settings.job.context, settings.job.seed, settings.job.verify,
+      optimizer_of(settings), settings.learning_rate, Digest().add(corpus.text).hex(),
+      !settings.trace.empty(), !settings.profile.empty(), !settings.metrics.empty(), settings.saving.every,
+      settings.saving.directory, settings.saving.resume, settings.moe ? settings.moe->text() : kGpt);
 }
 
 Modelled modelled_in(const train_command::TrainResult& run) {
@@ -255,6 +255,10 @@ void add_job_options(CLI::App& command, TrainOptions& options) {
       "--one-copy", options.job.one_copy,
       "Workers share one copy of the parameters in memory, so that their all-gather is a barrier; on "
       "one host, on shared memory, with policy dear or dear-eager");
+  add.with_default(
+      "--verify", options.job.verify, "N",
+      "Every N steps compare parameters, which are alike on all workers; an error names tensor and "
+      "worker; 0 for never");
   add.with_default("--steps", options.job.steps, "K",
                    options.job.tune ? "Optimiser steps at most" : "Optimiser steps");
   add.with_default("--batch", options.job.batch, "N", "Samples in a step, per worker");

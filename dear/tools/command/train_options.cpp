@@ -234,6 +234,7 @@ void check_learning_rate(double rate) {
 
 void check(const train_command::GptJob& job) {
   check_range("--steps", job.steps, 1, kMostSteps);
+  check_range("--verify", job.verify, 0, kMostOfAny);
   check_range("--batch", job.batch, 1, kMostOfAny);
   check_range("--layers", job.layers, 1, kMostOfAny);
   check_range("--width", job.width, 1, kMostOfAny);

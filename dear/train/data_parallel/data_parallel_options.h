@@ -80,6 +80,11 @@ struct DataParallelOptions {
   // Fails the step, on every rank, when an update has made a parameter NaN or infinite: an error names rank,
   // tensor, layer, elements and iteration. One pass over what this rank updates.
   bool check_parameters = false;
+  // Every so many steps ranks compare digests of their parameters, which are alike while nothing is broken; 0
+  // for never. The step waits until parameters are whole, reads them once, and sends 16 bytes a tensor under
+  // the next one, which fails, on every rank, with a MismatchError that names the first tensor that differs
+  // and the rank in the minority. ConfigError in a Join.
+  int verify_every = 0;
   // Steps that are measured, as with record_trace, before buckets are planned or tuned, or the order of a
   // policy that goes by a profile (dear-eager) is made: afterwards rank 0's times and network make them, on
   // all ranks.

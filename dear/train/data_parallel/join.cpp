@@ -36,6 +36,9 @@ Join::Join(std::vector<DataParallel*> models, const JoinOptions& options) : mode
   for (DataParallel* model : models_) {
     if (model->trainer_->group().size() != group.size() || model->trainer_->group().rank() != group.rank())
       throw ConfigError("the models of a Join train on different ranks: make a Join for each group of ranks");
+    if (model->trainer_->verifies())
+      throw ConfigError(
+          "ranks of a Join take different numbers of steps, so verify_every cannot count them: leave it out");
     bytes = std::max(bytes, model->trainer_->uneven_inputs.settle_for_join());
   }
   if (group.size() > 1) {

@@ -83,6 +83,7 @@ void Trainer::learn_layers() {
 }
 
 void Trainer::commit() {
+  if (verifier_) verifier_->hear();
   prepare_commit();
   if (updates_ahead() && !engine_->updates().has_current_options()) {
     throw ConfigError(
@@ -105,6 +106,10 @@ void Trainer::commit() {
   state_.step_taken();
   uneven_inputs.end_step();
   monitoring_.count(metrics::StepListeners::End::taken);
+  if (verifier_ && verifier_->counts_to_due()) {
+    waits.wait_for_all();
+    verifier_->send(scanned_.trained);
+  }
   engines.choose_buckets();
 }
 

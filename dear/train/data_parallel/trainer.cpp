@@ -73,6 +73,10 @@ Trainer::Trainer(const Model& model, std::unique_ptr<Optimizer> optimizer, const
   // Alone there is nothing to overlap with: updates run in step(), and no operator is ever observed.
   if (group_.size() == 1) options_.policy = "serial";
   if (group_.size() == 1) options_.buckets = given(options_.buckets.first);
+  if (options_.verify_every < 0)
+    throw ConfigError(
+        fmt::format("verify_every is {}: give a number of steps, or 0 for never", options_.verify_every));
+  agree(group_, "verify_every", std::to_string(options_.verify_every));
   agree(group_, "choice of buckets",
         fmt::format("{}, profile after {} steps", options_.buckets.text, options_.profile_steps));
   uneven_inputs.begin_balance();
@@ -83,6 +87,7 @@ Trainer::Trainer(const Model& model, std::unique_ptr<Optimizer> optimizer, const
   learning_.emplace(scanned_.trained.size());
   arrivals_ = autograd::GradientArrivals(scanned_.trained.size());
   if (alone_) return;
+  if (options_.verify_every > 0) verifier_.emplace(group_, options_.verify_every);
   model_changes.begin();
   registration_.enable();
 }

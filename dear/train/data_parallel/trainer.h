@@ -27,6 +27,7 @@
 #include "dear/train/data_parallel/run_record.h"
 #include "dear/train/data_parallel/shared_buffers.h"
 #include "dear/train/data_parallel/uneven_inputs.h"
+#include "dear/train/data_parallel/verifier.h"
 #include "dear/train/data_parallel/waits.h"
 #include "dear/train/engine/engine.h"
 #include "dear/train/engine/update_rules.h"
@@ -76,6 +77,7 @@ class Trainer : public autograd::OperatorObserver {
   [[nodiscard]] const Engine& engine() const;  // ScheduleError before the first step
   [[nodiscard]] const TuningProgress* tuning() const { return changes_->progress(); }
   [[nodiscard]] Watch& watch() { return monitoring_.watch(); }
+  [[nodiscard]] bool verifies() const { return options_.verify_every > 0; }
   bool touched(const at::Tensor& tensor) noexcept override;
   void backward_node() noexcept override;
   void throw_if_failed() override;
@@ -157,6 +159,7 @@ class Trainer : public autograd::OperatorObserver {
   bool recording_ = false;                          // for the user, or because buckets are to be chosen by it
   RunRecord record_;
   std::vector<std::function<PartOfTraining::Counts()>> counts_beside_;
+  std::optional<Verifier> verifier_;
   Monitoring monitoring_{
       group_, options_.check_gradients,
       Watch::Source{[this] { return reports.sample(); }, [this] { return reports.memory(); },
