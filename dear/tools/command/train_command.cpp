@@ -255,10 +255,8 @@ void add_job_options(CLI::App& command, TrainOptions& options) {
       "--one-copy", options.job.one_copy,
       "Workers share one copy of the parameters in memory, so that their all-gather is a barrier; on "
       "one host, on shared memory, with policy dear or dear-eager");
-  add.with_default(
-      "--verify", options.job.verify, "N",
-      "Every N steps compare parameters, which are alike on all workers; an error names tensor and "
-      "worker; 0 for never");
+  add.with_default("--verify", options.job.verify, "N",
+                   "Every N steps compare parameters, which workers have alike; 0 for never");
   add.with_default("--steps", options.job.steps, "K",
                    options.job.tune ? "Optimiser steps at most" : "Optimiser steps");
   add.with_default("--batch", options.job.batch, "N", "Samples in a step, per worker");
