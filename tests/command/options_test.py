@@ -75,6 +75,8 @@ RESULTS = [
     ("dear rounds run", ["--problem", "quadratic", "--workers", "2", *AT_ONCE], ["communication"]),
     ("dear edge plan", ["--groups", "3"], ["computation", "communication"]),
     ("dear edge run", ["--rounds", "2"], ["computation", "communication"]),
+    ("dear edge train", ["--groups", "1", "--parameters", "500", "--iterations", "2"], ["computation", "communication"]),
+    ("dear edge average", ["--ranks", "2", "--rounds", "2", "--elements", "10"], []),
     ("dear pipeline train", [*TINY[:-2], "--steps", "2"], []),
     ("dear tune", JOB, ["computation", "communication"]),
     ("dear bench collective", ["--ranks", "2", "--sizes", "4B", "--repeat", "1", "--rivals", "none"], []),

@@ -33,8 +33,14 @@ class Pipelines(Case):
     def test_workers_learn_what_one_learns(self):
         alone = self.result("--workers", 1)
         self.assertEqual((len(alone["losses"]), alone["modelled"], alone["sent_bytes_per_step"]), (4, [], 0))
-        for changes in (["--schedule", "1f1b"], ["--schedule", "gpipe"], ["--schedule", "interleaved"]):
-            shared = self.result("--workers", 2, *changes)
+        for workers, *changes in (
+            (2, "--schedule", "1f1b"),
+            (2, "--schedule", "gpipe"),
+            (2, "--schedule", "interleaved"),
+            (2, "--schedule", "zb-h1"),
+            (4, "--replicas", 2),
+        ):
+            shared = self.result("--workers", workers, *changes)
             self.assertEqual(len(shared["stages"]), 4 if "interleaved" in changes else 2)
             self.assertGreater(shared["sent_bytes_per_step"], 0)
             self.assertGreater(shared["predicted_seconds"], 0)
@@ -111,7 +117,7 @@ class Pipelines(Case):
         for changes, naming in (
             (("--micro-batches", 3), "3 micro-batches do not divide"),
             (("--micro-batches", 0), "--micro-batches"),
-            (("--schedule", "zb-h1"), "zb-h1"),
+            (("--replicas", 3), "--replicas"),
             (("--schedule", "1f2b"), "did you mean 1f1b"),
             (("--stages-per-worker", 2), "--stages-per-worker"),
             (("--network", "1gbit"), "one link for all"),
