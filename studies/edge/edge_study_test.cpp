@@ -63,11 +63,10 @@ WirelessFindings right_wireless() {
     for (const double snr : {-10.0, 0.0, 10.0, 20.0, 30.0})
       findings.errors.push_back(
           {.devices = devices, .snr_db = snr, .analogue = 1, .digital = snr > devices / 4.0 ? 0.5 : 2});
-  findings.ratios = {{1, 2}, {10, 20}};
-  findings.hierarchical_seconds = 1;
+  findings.hierarchical_seconds = findings.reusing_seconds = 1;
   findings.flat_seconds = 2;
-  findings.following_loss = 1;
-  findings.fixed_loss = 2;
+  findings.following_losses = {1, 1.1};
+  findings.fixed_losses = {2, 2.1};
   return findings;
 }
 
@@ -86,10 +85,29 @@ TEST(StudyOfWireless, VerdictsCanFail) {
            [](WirelessFindings& f) {
              for (auto& one : f.errors) one.digital = one.snr_db > 35 - 2.0 * one.devices ? 0.5 : 2;
            }},
-          {"grows in proportion", [](WirelessFindings& f) { f.ratios[1].second = 30; }},
-          {"small cells", [](WirelessFindings& f) { f.hierarchical_seconds = 3; }},
-          {"scale follows", [](WirelessFindings& f) { f.following_loss = 3; }}},
+          {"small cells", [](WirelessFindings& f) { f.hierarchical_seconds = f.reusing_seconds = 3; }},
+          {"scale follows", [](WirelessFindings& f) { f.following_losses = {3, 3.1}; }}},
       [](const WirelessFindings& findings) { return statements_of(findings); });
+}
+
+TEST(StudyOfWireless, SaysWhatIsUndecidedOrNotComparable) {
+  const auto verdicts = [](const WirelessFindings& findings) {
+    std::string all;
+    for (const Statement& one : statements_of(findings)) all += one.says + ": " + one.verdict() + "\n";
+    return all;
+  };
+  WirelessFindings findings = right_wireless();
+  findings.reusing_seconds = 3;  // another assumption, another verdict
+  findings.fixed_losses = {1.2, 0.9};
+  findings.schedulers[0].accuracies = {0.9};  // one seed says nothing
+  findings.schedulers[1].accuracies = {0.1};
+  findings.schedulers[2].accuracies = {0.1};
+  for (auto& one : findings.errors)
+    if (one.devices == 20) one.digital = 2;  // never crosses
+  EXPECT_THAT(verdicts(findings), HasSubstr("one cell (1909.02362): not comparable"));
+  EXPECT_THAT(verdicts(findings), HasSubstr("a fixed scale (2009.12787): undecided"));
+  EXPECT_THAT(verdicts(findings), HasSubstr("its criteria (2001.10402): undecided"));
+  EXPECT_THAT(verdicts(findings), HasSubstr("digital links err less: does not hold"));
 }
 
 TEST(StudyOfWireless, WritesItsFiles) {

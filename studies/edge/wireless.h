@@ -35,9 +35,9 @@ struct AirOrDigital {
 struct WirelessFindings {
   std::vector<Learnt> schedulers;  // by split
   std::vector<AirOrDigital> errors;
-  std::vector<std::pair<int, double>> ratios;  // devices, and digital channel uses beside analogue ones
-  double hierarchical_seconds = 0, flat_seconds = 0;  // to one accuracy
-  double following_loss = 0, fixed_loss = 0;          // last losses over the air
+  // To one accuracy: in small cells with a part of the band each, with the whole of it each; in one cell.
+  double hierarchical_seconds = 0, reusing_seconds = 0, flat_seconds = 0;
+  std::vector<double> following_losses, fixed_losses;  // by seed, the last over the air
 };
 WirelessFindings find_wireless(const WirelessOptions& options, const Progress& progress = {});
 std::vector<Statement> statements_of(const WirelessFindings& findings);
