@@ -100,12 +100,14 @@ std::string chosen(const std::vector<std::string>& candidates, const Workload& w
 }
 
 // One layer in one bucket: nothing hides an all-reduce of wfbp, nor a reduce-scatter or all-gather of dear,
-// so that both take f + b + r; a network that takes no time leaves the first candidate.
-TEST(ChosenPolicy, StaysWhereNothingIsGained) {
+// so that both take f + b + r: wfbp then asks less of the host. Among others the first candidate stays.
+TEST(ChosenPolicy, IsWfbpOrStaysWhereNothingIsGained) {
   const Workload workload = one_layer(1e-3, 2e-3);
   for (const double beta : {1e-9, 1e-15}) {
-    EXPECT_EQ(chosen({"dear", "wfbp"}, workload, beta), "dear");
+    EXPECT_EQ(chosen({"dear", "wfbp"}, workload, beta), "wfbp");
     EXPECT_EQ(chosen({"wfbp", "dear"}, workload, beta), "wfbp");
+    EXPECT_EQ(chosen({"dear", "dear-replicated"}, workload, beta), "dear");
+    EXPECT_EQ(chosen({"dear-replicated", "dear"}, workload, beta), "dear-replicated");
   }
 }
 
