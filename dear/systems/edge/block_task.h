@@ -36,7 +36,7 @@ class BlockTask {
   [[nodiscard]] Range part(int number) const;  // its samples
   [[nodiscard]] std::vector<double> start() const;
 
-  // Of these samples, by the whole model.
+  // The margins of these samples, by the whole model.
   [[nodiscard]] std::vector<double> margins(Range samples, std::span<const double> model) const;
   // The gradient of these units in the mean loss of all samples, of what these samples have in it, without
   // the ridge. `block` is the part of the model; margins are by sample.
@@ -54,7 +54,7 @@ class BlockTask {
   };
   [[nodiscard]] bool is_network() const { return shape_.model == "network"; }
   [[nodiscard]] std::span<const double> row(std::int64_t sample) const;
-  // What a hidden unit says of a row, before its weight to the margin.
+  // A hidden unit makes this of a row; it is not yet weighted.
   [[nodiscard]] double activation(std::span<const double> row, const double* unit) const;
   [[nodiscard]] double slope(std::int64_t sample, double margin) const;  // of the mean loss in the margin
 

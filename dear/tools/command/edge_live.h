@@ -11,7 +11,7 @@ namespace dear::cli {
 // Options of groups that are drawn; what they return says whether one was given.
 std::vector<CLI::Option*> add_groups_to(const OptionAdder& add, edge_command::PlanOptions& options);
 
-// What ranks do: `dear edge train`, `dear edge average`.
+// Adds the commands that ranks carry out: `dear edge train`, `dear edge average`.
 void add_edge_train(CLI::App& edge);
 void add_edge_average(CLI::App& edge);
 

@@ -31,7 +31,7 @@ std::vector<double> vector_of(const AverageSettings& settings, int rank) {
   return vector;
 }
 
-// What one process makes of the vectors in a round of cells.
+// One process makes this of the vectors in a round of cells.
 void average_cells(std::vector<std::vector<double>>& vectors, std::size_t of_cell) {
   for (std::size_t begin = 0; begin < vectors.size(); begin += of_cell) {
     const std::size_t end = std::min(begin + of_cell, vectors.size());

@@ -24,7 +24,7 @@ TrainSettings check(const TrainOptions& options);
 
 // "parameters" or "hidden units": what blocks are made of.
 std::string units_of(const systems::edge::PartelJob& job);
-// Of each worker what was planned and what it took; then the iterations. Lines, each ended.
+// Lines, each ended: for each worker the time that was planned and the one that it took, then the iterations.
 std::string to_text(const systems::edge::PartelJob& job, const systems::edge::PartelTrained& trained);
 std::string to_json(const systems::edge::PartelJob& job, const systems::edge::PartelTrained& trained);
 // Error where the parameters are not those of gradient descent in one process.
