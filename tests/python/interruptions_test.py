@@ -1,5 +1,6 @@
-"""What is told to a process while it trains: Ctrl-C in a wait, a fork, the end of its training by the garbage collector,
-parameters that are no longer those of other ranks.  interruptions_test.py DEAR
+"""A process that trains gets Ctrl-C in a wait, forks, has its training ended by the garbage collector, and its parameters spoiled.
+
+interruptions_test.py DEAR
 
 Under `DEAR launch` this file is the program of each rank.
 """

@@ -21,9 +21,9 @@ namespace dear {
 namespace {
 
 constexpr double kLess = 0.99;  // of the first candidate's time, for another one to take its place
-// Of wfbp's time, for another candidate to be preferred: what is expected to be gained below that was not
-// found in runs (docs/measurements.md, "Policies chosen by the first steps"), for wfbp asks least of the
-// host.
+// A candidate is preferred to wfbp where it is expected to take less than this share of its time. Smaller
+// gains were not found in runs (docs/measurements.md, "Policies chosen by the first steps"): wfbp asks least
+// of the host.
 constexpr double kLessThanWfbp = 0.95;
 
 // Chooses the policy in begin(), by the times of rank 0, and leaves everything else to the chooser of the
