@@ -36,8 +36,7 @@ void check(const EdgeSettings& settings, const Classification& task) {
     if (settings.deadline_seconds > 0 || find_joint_scheduler(settings.scheduler) != nullptr)
       throw ConfigError(
           "tamuna waits for all devices of its cohort, whose shifts balance each other: leave the deadline "
-          "out, and take a "
-          "scheduler of a cohort");
+          "out, and take a scheduler of a cohort");
   }
   const JointScheduler* const joint = find_joint_scheduler(settings.scheduler);
   if (joint == nullptr) {

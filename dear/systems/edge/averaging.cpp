@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -10,10 +9,8 @@
 
 #include <fmt/format.h>
 
-#include "dear/base/vocabulary/deadline.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/ids.h"
-#include "dear/comm/channels/channels.h"
 #include "dear/comm/group/exchange.h"
 
 namespace dear::systems::edge {
@@ -32,65 +29,36 @@ void sum_up(const Group& group, const Buffer& buffer, std::vector<double>& own) 
 
 }  // namespace
 
-struct Gossip::Messages {
-  struct Message {
-    std::vector<double> numbers;
-    Transfer transfer;
-  };
-  std::unique_ptr<channels::Channels> channels;
-  // By neighbour, ascending; in memory that messages may use until the channels are gone.
-  std::shared_ptr<std::deque<Message>> sent = std::make_shared<std::deque<Message>>(),
-                                       received = std::make_shared<std::deque<Message>>();
-  ~Messages() {
-    if (!channels) return;
-    channels->keep(sent);
-    channels->keep(received);
-  }
-};
-
 Gossip::Gossip(const Group& group, methods::edge::Weights weights, std::int64_t elements)
-    : group_(group), weights_(std::move(weights)), messages_(std::make_shared<Messages>()) {
+    : group_(group), weights_(std::move(weights)) {
   methods::edge::check_doubly_stochastic(weights_);
   if (std::ssize(weights_) != group.size())
     throw ConfigError(fmt::format("weights of {} devices on {} ranks: give one row for each", weights_.size(),
                                   group.size()));
   if (group.size() == 1) return;
-  messages_->channels = group.open_channels(1);
-  const auto add = [&](std::deque<Messages::Message>& to, Transfer::Direction direction, int peer) {
-    Messages::Message& one = to.emplace_back(Messages::Message{
-        .numbers = std::vector<double>(static_cast<std::size_t>(elements)), .transfer = {}});
-    one.transfer = {.direction = direction,
-                    .peer = peer,
-                    .data = reinterpret_cast<std::byte*>(one.numbers.data()),
-                    .bytes = bytes_of(one.numbers.size())};
-  };
+  messages_ = std::make_unique<Messages>(group.open_channels(1), group.timeout());
   for (int peer = 0; peer < group.size(); ++peer) {
     if (peer == group.rank() || weights_[index_of(group.rank())][index_of(peer)] == 0) continue;
-    add(*messages_->sent, Transfer::Direction::send, peer);
-    add(*messages_->received, Transfer::Direction::receive, peer);
+    received_.push_back(&messages_->make(Transfer::Direction::receive, peer, elements));
+    sent_.push_back(&messages_->make(Transfer::Direction::send, peer, elements));
   }
 }
 
 void Gossip::mix(std::vector<double>& own) {
-  for (auto* const all : {messages_->received.get(), messages_->sent.get()})
-    for (Messages::Message& one : *all) {
-      if (all == messages_->sent.get()) one.numbers = own;
-      one.transfer.done = false;
-      one.transfer.data = reinterpret_cast<std::byte*>(one.numbers.data());
-      messages_->channels->start(one.transfer);
-    }
-  const Deadline deadline = Deadline::after(group_.timeout());
-  for (auto* const all : {messages_->received.get(), messages_->sent.get()})
-    for (const Messages::Message& one : *all)
-      while (!one.transfer.done)
-        messages_->channels->wait([] { return "wait for the vectors of its neighbours"; }, deadline);
+  for (Message* const one : received_) messages_->start(*one);
+  for (Message* const one : sent_) {
+    one->numbers = own;
+    messages_->start(*one);
+  }
+  for (const auto* const all : {&received_, &sent_})
+    for (const Message* const one : *all) messages_->finish(*one, "wait for the vectors of its neighbours");
   const std::vector<double>& row = weights_[index_of(group_.rank())];
   std::vector<double> mixed(own.size());
-  auto from = messages_->received->begin();
+  auto from = received_.begin();
   for (int rank = 0; rank < group_.size(); ++rank) {
     const double weight = row[index_of(rank)];
     if (rank != group_.rank() && weight == 0) continue;
-    const std::vector<double>& theirs = rank == group_.rank() ? own : (from++)->numbers;
+    const std::vector<double>& theirs = rank == group_.rank() ? own : (*from++)->numbers;
     for (std::size_t i = 0; i < mixed.size(); ++i) mixed[i] += weight * theirs[i];
   }
   own = std::move(mixed);

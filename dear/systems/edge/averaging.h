@@ -7,6 +7,7 @@
 
 #include "dear/comm/group/group.h"
 #include "dear/methods/edge/gossip.h"
+#include "dear/systems/edge/messages.h"
 
 // Averages of vectors over the ranks of a group, as edge devices make them. All ranks call alike with vectors
 // of one length, fp64; errors are those of the group.
@@ -21,10 +22,10 @@ class Gossip {
   void mix(std::vector<double>& own);
 
  private:
-  struct Messages;
   const Group group_;
   const methods::edge::Weights weights_;
-  std::shared_ptr<Messages> messages_;
+  std::unique_ptr<Messages> messages_;     // none for one rank
+  std::vector<Message*> received_, sent_;  // by neighbour, ascending
 };
 
 // Hierarchical: ranks of a cell average, then cells do by their first ranks, which tell the others. Cells are

@@ -70,11 +70,6 @@ BlockTask::BlockTask(const BlockTaskShape& shape) : shape_(shape) {
 
 int BlockTask::width() const { return is_network() ? shape_.features + 2 : 1; }
 
-Range BlockTask::part(int number) const {
-  return {.begin = shape_.samples * number / shape_.parts,
-          .end = shape_.samples * (number + 1) / shape_.parts};
-}
-
 std::vector<double> BlockTask::start() const {
   std::vector<double> model(static_cast<std::size_t>(parameters()), 0.0);
   if (!is_network()) return model;

@@ -20,6 +20,9 @@ struct BlockTaskShape {
   int nonzeros = 30;            // of a row of "logistic"
   double ridge = 1e-3;          // weight of |w|^2 / 2 in the loss
   std::uint64_t seed = 1;
+  [[nodiscard]] Range part(int number) const {  // its samples
+    return {.begin = samples * number / parts, .end = samples * (number + 1) / parts};
+  }
 };
 
 // A classifier of two classes on drawn samples, whose gradient falls into blocks of units once the margins of
@@ -33,7 +36,6 @@ class BlockTask {
   [[nodiscard]] const BlockTaskShape& shape() const { return shape_; }
   [[nodiscard]] int width() const;  // parameters of a unit
   [[nodiscard]] std::int64_t parameters() const { return shape_.units * width(); }
-  [[nodiscard]] Range part(int number) const;  // its samples
   [[nodiscard]] std::vector<double> start() const;
 
   // The margins of these samples, by the whole model.

@@ -49,8 +49,8 @@ TEST_P(Tasks, HaveAGradientThatIsTheSumOfItsBlocksOnItsParts) {
     std::vector<double> sum(size);
     for (int part = 0; part < task.shape().parts; ++part) {
       std::vector<double> of_part(size, 1e9);
-      task.gradient(task.part(part), units, std::span(model).subspan(from, size),
-                    task.margins(task.part(part), model), of_part);
+      task.gradient(task.shape().part(part), units, std::span(model).subspan(from, size),
+                    task.margins(task.shape().part(part), model), of_part);
       for (std::size_t i = 0; i < size; ++i) sum[i] += of_part[i];
     }
     for (std::size_t i = 0; i < size; ++i)

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
-#include <memory>
 #include <numeric>
 #include <thread>
 
@@ -12,7 +10,8 @@
 #include "dear/base/vocabulary/deadline.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/ids.h"
-#include "dear/comm/channels/channels.h"
+#include "dear/base/vocabulary/spread.h"
+#include "dear/systems/edge/messages.h"
 
 namespace dear::systems::edge {
 namespace {
@@ -36,8 +35,7 @@ Place place_of(const PartelJob& job, int rank) {
   return {.group = group,
           .worker = worker,
           .units = {.begin = begin, .end = begin + job.plan.whole[index_of(group)]},
-          .samples = {.begin = job.task.samples * worker / workers,
-                      .end = job.task.samples * (worker + 1) / workers}};
+          .samples = job.task.part(worker)};
 }
 
 const Worker& worker_of(const PartelJob& job, const Place& place) {
@@ -51,50 +49,6 @@ double air_seconds(const PartelJob& job, const Place& place, double efficiency, 
 }
 
 std::int64_t bytes_of(std::int64_t numbers) { return numbers * static_cast<std::int64_t>(sizeof(double)); }
-
-// Messages of one rank, each awaited within the group's timeout.
-class Messages {
- public:
-  Messages(channels::Channels& channels, std::chrono::duration<double> timeout)
-      : channels_(channels), timeout_(timeout) {}
-  Messages(const Messages&) = delete;
-  Messages& operator=(const Messages&) = delete;
-  ~Messages() { channels_.keep(memory_); }  // after a failure messages may still be under way
-
-  struct Message {
-    std::vector<double> numbers;
-    Transfer transfer;
-  };
-  // Stays where it is.
-  Message& make(Transfer::Direction direction, int peer, std::int64_t numbers) {
-    Message& message = memory_->emplace_back(
-        Message{.numbers = std::vector<double>(static_cast<std::size_t>(numbers)), .transfer = {}});
-    message.transfer = {.direction = direction,
-                        .peer = peer,
-                        .data = reinterpret_cast<std::byte*>(message.numbers.data()),
-                        .bytes = bytes_of(numbers)};
-    return message;
-  }
-  void start(Message& message) { channels_.start(message.transfer); }
-  // Until one more of them is through.
-  void wait(const std::string& what) {
-    channels_.wait([&] { return what; }, Deadline::after(timeout_));
-  }
-  void finish(const Message& message, const std::string& what) {
-    while (!message.transfer.done) wait(what);
-  }
-
- private:
-  channels::Channels& channels_;
-  const std::chrono::duration<double> timeout_;
-  std::shared_ptr<std::deque<Message>> memory_ = std::make_shared<std::deque<Message>>();
-};
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
-  return values[values.size() / 2];
-}
 
 void work(const PartelJob& job, const BlockTask& task, int rank, Messages& messages) {
   const Place place = place_of(job, rank);
@@ -115,13 +69,12 @@ void work(const PartelJob& job, const BlockTask& task, int rank, Messages& messa
     std::this_thread::sleep_until(until);
     messages.start(gradient);
     messages.finish(gradient, fmt::format("send the gradient of iteration {}", iteration));
-    blocks.transfer.done = gradient.transfer.done = false;
   }
 }
 
 struct Served {
   Place place;
-  Messages::Message *block = nullptr, *gradient = nullptr;
+  Message *block = nullptr, *gradient = nullptr;
   std::vector<double> seconds;
 };
 
@@ -135,7 +88,6 @@ double exchange(std::vector<Served>& workers, const BlockTask& task, const std::
     const std::vector<double> margins = task.margins(one.place.samples, model);
     std::copy(margins.begin(), margins.end(),
               one.block->numbers.begin() + static_cast<std::ptrdiff_t>(block));
-    one.block->transfer.done = one.gradient->transfer.done = false;
   }
   const double begin = now_seconds();
   for (Served& one : workers) {
@@ -194,7 +146,8 @@ PartelTrained serve(const PartelJob& job, const BlockTask& task, Messages& messa
   for (const std::vector<Worker>& group : job.problem.groups)
     trained.worker_seconds.emplace_back(group.size());
   for (const Served& one : workers)
-    trained.worker_seconds[index_of(one.place.group)][index_of(one.place.worker)] = median(one.seconds);
+    trained.worker_seconds[index_of(one.place.group)][index_of(one.place.worker)] =
+        spread_of(one.seconds).median;
   return trained;
 }
 
@@ -243,8 +196,7 @@ PartelTrained train_partel(const PartelJob& job, const Group& group,
         fmt::format("the plan is not of this task: it is to share {} units among groups, and the samples "
                     "among {} workers",
                     job.task.units, job.task.parts));
-  const std::unique_ptr<channels::Channels> channels = group.open_channels(1);
-  Messages messages(*channels, group.timeout());
+  Messages messages(group.open_channels(1), group.timeout());
   if (group.rank() == 0) return serve(job, task, messages, stepped);
   work(job, task, group.rank(), messages);
   return {};

@@ -24,9 +24,9 @@ namespace {
 
 constexpr std::int64_t kOffset = 64;
 
-// Under a sanitizer, where each takes long, one of a kind.
+// A sanitizer takes long for each, and has one of a kind: none, fewer than ranks, as many, and many.
 std::vector<std::int64_t> all_counts(int ranks, const ConformanceOptions& options) {
-  if (dear::testing::kSanitizer) return {0, ranks, ranks + 1, options.counts.back()};
+  if (dear::testing::kSanitizer) return {0, 1, ranks, options.counts.back()};
   std::vector<std::int64_t> counts = {0, 1, ranks - 1, ranks, ranks + 1};
   counts.insert(counts.end(), options.counts.begin(), options.counts.end());
   return counts;
