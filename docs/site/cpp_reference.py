@@ -305,8 +305,8 @@ def chunks(declarations: list) -> list:
     """Declarations that stand together, without a blank line or a comment between them."""
     made: list = []
     for one in declarations:
-        alone = one.kind in ("type", "enum") and one.text.count("\n") > 0 or one.members
-        if made and not one.apart and not alone and not made[-1][-1].members:
+        alone = one.kind in ("type", "enum")
+        if made and not one.apart and not alone and made[-1][-1].kind not in ("type", "enum"):
             made[-1].append(one)
         else:
             made.append([one])

@@ -41,14 +41,14 @@ def project_pages(root: pathlib.Path = ROOT) -> list:
 
 
 def read_navigation(text: str, pages: list) -> list:
-    """[(group, [page])] by navigation.txt. Misplaced where a page stands nowhere, or a line has none."""
+    """[(group, [page])] by navigation.txt; "" is the group of a page that stands in none. Misplaced where a page stands nowhere, or a line has none."""
     groups: list = []
     named = {line.strip() for line in text.splitlines() if line.startswith("  ") and "*" not in line}
     taken: set = set()
     for line in text.splitlines():
         if line.startswith("#") or not line.strip():
             continue
-        if not line.startswith(" "):
+        if not line.startswith(" ") and line.strip() not in pages:
             groups.append((line.strip(), []))
             continue
         pattern = line.strip()
@@ -58,7 +58,10 @@ def read_navigation(text: str, pages: list) -> list:
             found = [page for page in pages if fnmatch.fnmatch(page, pattern) and page.count("/") == depth and page not in named]
         if not found:
             raise Misplaced(f"docs/site/navigation.txt names {pattern}, and there is no such page")
-        groups[-1][1].extend(page for page in found if page not in taken)
+        if line.startswith(" "):
+            groups[-1][1].extend(page for page in found if page not in taken)
+        else:
+            groups.append(("", found))
         taken.update(found)
     missed = [page for page in pages if page not in taken]
     if missed:
@@ -161,7 +164,10 @@ def write(folder: pathlib.Path, site: pathlib.Path, root: pathlib.Path = ROOT) -
             ]
         },
     }
-    nav = [{group: [inside.get(page) or {titles[page]: page} for page in members]} for group, members in groups]
+    nav = []
+    for group, members in groups:
+        entries = [inside.get(page) or {titles[page]: page} for page in members]
+        nav += [{group: entries}] if group else entries
     for file, name in (("site.css", "site.css"), ("worker.js", "iframe-worker.js")):
         shutil.copyfile(HERE / file, pages.folder / name)
     configuration = json.loads((HERE / "mkdocs.json").read_text(encoding="utf-8"))

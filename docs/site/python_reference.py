@@ -276,7 +276,8 @@ class Writer:
             return self.class_(name, found, doc, prefix)
         if found is not None and isinstance(found.node, ast.FunctionDef):
             return self.function(name, found.node, doc=doc)
-        lines = [f"## {markup.code(f'{prefix}.{name}')} {{#{prefix}.{name}}}", ""]
+        # Underscores at both ends of an anchor in braces would be emphasis.
+        lines = [f'<span id="{prefix}.{name}"></span>', "", f"## {markup.code(f'{prefix}.{name}')}", ""]
         if name == "__version__":
             return [*lines, "The version of DeAR, as a string.", ""]
         return lines + (markup.block([ast.unparse(found.node)], "python") if found else [])
