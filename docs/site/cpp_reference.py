@@ -149,8 +149,6 @@ class _Reader:
                 one = self.declaration(namespace, comment, apart or bool(comment))
                 if shown != "private" and not re.match(r"friend\b", one.text):
                     found.append(one)
-                elif not one.text.endswith(";"):
-                    raise Unreadable(one.text)
                 else:
                     self.at = self.behind_comment(self.at)
                 comment, apart = [], False
@@ -215,9 +213,10 @@ class _Reader:
             self.at = self.text.index(";", end) + 1
             return Declaration(whole, comment, kind[2], "enum", apart, [], namespace)
         self.at = at + 1
+        empty = self.text[at + 1 : self.behind_balanced(at) - 1].strip() == ""
         members = self.scope(namespace, "private" if kind[1] == "class" else "public")
         self.at = self.text.index(";", self.at) + 1
-        return Declaration(head + ";", comment, kind[2], "type", apart, members, namespace)
+        return Declaration(head + " {};" if empty else head, comment, kind[2], "type", apart, members, namespace)
 
     def made(self, text: str, namespace: str, comment: list, apart: bool, called: bool) -> Declaration:
         kind = _TYPE.match(text)
@@ -287,7 +286,7 @@ def says_nothing_within(one: Declaration) -> bool:
 
 
 def shown_whole(one: Declaration, depth: int) -> list:
-    lines = [one.text[:-1] + " {"]
+    lines = [one.text + " {", *([" public:"] if one.text.startswith("class") else [])]
     for number, member in enumerate(one.members):
         lines += [""] if number and member.apart else []
         first, *others = dedented(member.text, depth + 2)
@@ -313,7 +312,24 @@ def chunks(declarations: list) -> list:
     return made
 
 
-def members_of(one: Declaration, link: typing.Callable, depth: int) -> list:
+def titles_of(chunk: list) -> list:
+    """The functions of a chunk, but for those that are as in any class."""
+    plain = [each for each in chunk if each.kind == "function" and each.name]
+    told = [each for each in plain if not each.name.startswith("~") and not re.search(r"= (?:delete|default);", each.text)]
+    return list(dict.fromkeys(each.name for each in told or plain))
+
+
+def own_anchor(name: str, taken: set) -> str:
+    """The anchor of a name, with a number where it is taken."""
+    made, count = anchor(name), 1
+    while made in taken:
+        count += 1
+        made = f"{anchor(name)}-{count}"
+    taken.add(made)
+    return made
+
+
+def members_of(one: Declaration, link: typing.Callable, depth: int, taken: set) -> list:
     lines: list = []
     bare: list = []
 
@@ -329,13 +345,13 @@ def members_of(one: Declaration, link: typing.Callable, depth: int) -> list:
             bare += ([""] if bare and first.apart else []) + shown(chunk, depth)
             continue
         flush()
-        names = list(dict.fromkeys(each.name for each in chunk if each.kind == "function" and each.name))
+        names = titles_of(chunk)
         if names and depth == 2:
-            lines += [f"### {', '.join(markup.code(name) for name in names)} {{#{anchor(one.name)}-{anchor(names[0])}}}", ""]
+            lines += [f"### {', '.join(markup.code(name) for name in names)} {{#{own_anchor(f'{one.name}-{names[0]}', taken)}}}", ""]
         lines += markup.block(shown(chunk, depth), "cpp")
         lines += markup.prose(first.comment, link)
         if first.members and not whole:
-            inner = members_of(first, link, depth + 2)
+            inner = members_of(first, link, depth + 2, taken)
             lines += ['<div class="members" markdown>', "", *inner, "", "</div>", ""]
     flush()
     return lines
@@ -351,25 +367,25 @@ def write_page(header: Header, names: dict, pages: dict, documents: typing.Calla
 
     lines = [f"# {header.path.removeprefix('dear/')}", "", *markup.block([f"#include <{header.path}>"], "cpp")]
     lines += markup.prose(header.about, link)
-    namespace = None
+    namespace, taken = None, set()
     for chunk in chunks(header.declarations):
         first = chunk[0]
         if first.namespace != namespace:
             namespace = first.namespace
             lines += [f"In namespace `{namespace}`:" if namespace else "In no namespace:", ""]
-        titles = list(dict.fromkeys(each.name for each in chunk if each.name))
+        titles = titles_of(chunk)
         if first.kind in ("type", "enum"):
             word = _TYPE.match(first.text)
-            lines += [f"## {word[1]} {markup.code(first.name)} {{#{anchor(first.name)}}}", ""]
+            lines += [f"## {word[1]} {markup.code(first.name)} {{#{own_anchor(first.name, taken)}}}", ""]
         elif titles:
-            lines += [f"## {', '.join(markup.code(name) for name in titles)}", ""]
+            lines += [f"## {', '.join(markup.code(name) for name in titles)} {{#{own_anchor(titles[0], taken)}}}", ""]
         elif first.comment:
             value = re.search(r"(\w+)(?:\s*=|\s*\{|;)", first.text)
             lines += [f"## {markup.code(value[1])}" if value else "## Values", ""]
         lines += markup.block(shown(chunk, 0), "cpp")
         lines += markup.prose(first.comment, link)
         if first.members and not says_nothing_within(first):
-            lines += members_of(first, link, 2)
+            lines += members_of(first, link, 2, taken)
     included = [f"[{path.removeprefix('dear/')}]({pages[path]})" for path in header.includes if path in pages]
     if included:
         lines += ["## Includes", "", ", ".join(included), ""]

@@ -26,7 +26,7 @@ PICTURE = re.compile(
     r'<picture>\s*<source media="\(prefers-color-scheme: dark\)" srcset="([^"]+)">\s*<img alt="([^"]*)" src="([^"]+)">\s*</picture>'
 )
 LINK = re.compile(r"(`[^`\n]*`)|\]\(([^)\s]+)\)")
-LANGUAGES = {".cpp": "cpp", ".h": "cpp", ".py": "python", ".json": "json", ".txt": "cmake"}
+LANGUAGES = {".cpp": "cpp", ".h": "cpp", ".py": "python", ".json": "json"}
 PICTURES = (".svg", ".png")
 
 
@@ -119,7 +119,7 @@ class Pages:
                 lines.append(f"- [{one.name}{'/' if one.is_dir() else ''}]({os.path.relpath(below, file)})")
             self.write(shown, "\n".join(lines) + "\n")
         else:
-            language = LANGUAGES.get(there.suffix, "text")
+            language = "cmake" if there.name == "CMakeLists.txt" else LANGUAGES.get(there.suffix, "text")
             text = there.read_text(encoding="utf-8")
             fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", text)), default=0))
             options = "search:\n  exclude: true"

@@ -33,16 +33,18 @@ class Page(html.parser.HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.ids: set = set()
+        self.repeated: list = []  # ids that stand on two elements
         self.links: list = []  # (line, target) of what a reader follows
         self.fetched: list = []  # of what a browser fetches
         self.words: list = []  # text outside of code, scripts and styles
         self.code = 0
-        self.title = ""
         self.feed(text)
 
     def handle_starttag(self, tag: str, attributes: list) -> None:
         given = dict(attributes)
         if given.get("id"):
+            if given["id"] in self.ids:
+                self.repeated.append(given["id"])
             self.ids.add(given["id"])
         line = self.getpos()[0]
         if tag == "a" and given.get("href"):
@@ -112,6 +114,10 @@ class Site(unittest.TestCase):
                     wrong.append(f"{self.place(file, line)}: {target} has no such heading")
         self.assertEqual(wrong, [])
         self.assertGreater(found, 10_000)
+
+    def test_an_anchor_stands_once_on_a_page(self):
+        wrong = [f"{file.relative_to(self.site)}: {name}" for file, page in self.pages.items() for name in page.repeated]
+        self.assertEqual(wrong, [])
 
     def test_a_page_fetches_nothing_from_elsewhere(self):
         wrong = [self.place(file, line) + ": " + target for file, page in self.pages.items() for line, target in page.fetched if is_elsewhere(target)]
