@@ -12,7 +12,9 @@ import markup
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FOLDER = "reference/cpp"
-_TYPE = re.compile(r"^(?:template\s*<.*>\s*)?(class|struct|union|enum(?:\s+class)?)\s+(?:\[\[.*?\]\]\s*)?([\w:]+)", re.DOTALL)
+_TYPE = re.compile(
+    r"^(?:template\s*<.*>\s*)?(class|struct|union|enum(?:\s+class)?)\s+(?:\[\[.*?\]\]\s*)?([\w:]+)", re.DOTALL
+)
 _NAMESPACE = re.compile(r"(?:inline\s+)?namespace\s*([\w:]*)\s*\{")
 _ACCESS = re.compile(r"(public|protected|private)\s*:(?!:)")
 _CLOSES = {"(": ")", "{": "}", "[": "]"}
@@ -206,7 +208,9 @@ class _Reader:
             if self.text[at] != ",":
                 return at
 
-    def type_with_body(self, head: str, kind: re.Match, at: int, namespace: str, comment: list, apart: bool) -> Declaration:
+    def type_with_body(
+        self, head: str, kind: re.Match, at: int, namespace: str, comment: list, apart: bool
+    ) -> Declaration:
         if kind[1].startswith("enum"):
             end = self.behind_balanced(at)
             whole = self.text[self.at : end] + ";"
@@ -315,7 +319,9 @@ def chunks(declarations: list) -> list:
 def titles_of(chunk: list) -> list:
     """The functions of a chunk, but for those that are as in any class."""
     plain = [each for each in chunk if each.kind == "function" and each.name]
-    told = [each for each in plain if not each.name.startswith("~") and not re.search(r"= (?:delete|default);", each.text)]
+    told = [
+        each for each in plain if not each.name.startswith("~") and not re.search(r"= (?:delete|default);", each.text)
+    ]
     return list(dict.fromkeys(each.name for each in told or plain))
 
 
@@ -347,7 +353,10 @@ def members_of(one: Declaration, link: typing.Callable, depth: int, taken: set) 
         flush()
         names = titles_of(chunk)
         if names and depth == 2:
-            lines += [f"### {', '.join(markup.code(name) for name in names)} {{#{own_anchor(f'{one.name}-{names[0]}', taken)}}}", ""]
+            lines += [
+                f"### {', '.join(markup.code(name) for name in names)} {{#{own_anchor(f'{one.name}-{names[0]}', taken)}}}",
+                "",
+            ]
         lines += markup.block(shown(chunk, depth), "cpp")
         lines += markup.prose(first.comment, link)
         if first.members and not whole:
@@ -392,7 +401,9 @@ def write_page(header: Header, names: dict, pages: dict, documents: typing.Calla
     return "\n".join(lines)
 
 
-def write(folder: pathlib.Path, documents: typing.Callable[[str], str] = lambda page: "", root: pathlib.Path = ROOT) -> list:
+def write(
+    folder: pathlib.Path, documents: typing.Callable[[str], str] = lambda page: "", root: pathlib.Path = ROOT
+) -> list:
     """Writes the pages into `folder`. Returns (section, [(title, page)]) for the navigation."""
     headers = read_headers(root)
     names = all_names(headers)
@@ -402,14 +413,29 @@ def write(folder: pathlib.Path, documents: typing.Callable[[str], str] = lambda 
     for header in headers:
         (folder / page_of(header.path)).write_text(write_page(header, names, pages, documents), encoding="utf-8")
         sections.setdefault(header.section, []).append(header)
-    index = ["# C++", "", "The headers that `cmake --install` installs, each with the types and functions that it declares. The texts are the comments of the headers.", ""]
-    index += markup.block(["find_package(dear 0.1 REQUIRED)", "target_link_libraries(program PRIVATE dear::dear)"], "cmake")
+    index = [
+        "# C++",
+        "",
+        "The headers that `cmake --install` installs, each with the types and functions that it declares. The texts are the comments of the headers.",
+        "",
+    ]
+    index += markup.block(
+        ["find_package(dear 0.1 REQUIRED)", "target_link_libraries(program PRIVATE dear::dear)"], "cmake"
+    )
     for section, members in sections.items():
         index += [f"## {section}", "", "| header | declares |", "|---|---|"]
         for header in members:
-            named = dict.fromkeys(one.name for one in header.declarations if one.name and not one.name.startswith("operator"))
-            linked = [f"[`{name}`]({names[name]})" if names.get(name, "").startswith(page_of(header.path)) else f"`{name}`" for name in named]
+            named = dict.fromkeys(
+                one.name for one in header.declarations if one.name and not one.name.startswith("operator")
+            )
+            linked = [
+                f"[`{name}`]({names[name]})" if names.get(name, "").startswith(page_of(header.path)) else f"`{name}`"
+                for name in named
+            ]
             index.append(f"| [{header.path.removeprefix('dear/')}]({page_of(header.path)}) | {', '.join(linked)} |")
         index.append("")
     (folder / "index.md").write_text("\n".join(index), encoding="utf-8")
-    return [(section, [(header.path.removeprefix("dear/"), page_of(header.path)) for header in members]) for section, members in sections.items()]
+    return [
+        (section, [(header.path.removeprefix("dear/"), page_of(header.path)) for header in members])
+        for section, members in sections.items()
+    ]

@@ -17,7 +17,6 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE))
 import cpp_reference  # noqa: E402
-import markup  # noqa: E402
 import python_reference  # noqa: E402
 
 FENCE = re.compile(r"^(```+).*?^\1\s*$", re.MULTILINE | re.DOTALL)
@@ -55,7 +54,11 @@ def read_navigation(text: str, pages: list) -> list:
         found = [pattern] if pattern in pages or pattern.startswith("reference/") else []
         if "*" in pattern:
             depth = pattern.count("/")
-            found = [page for page in pages if fnmatch.fnmatch(page, pattern) and page.count("/") == depth and page not in named]
+            found = [
+                page
+                for page in pages
+                if fnmatch.fnmatch(page, pattern) and page.count("/") == depth and page not in named
+            ]
         if not found:
             raise Misplaced(f"docs/site/navigation.txt names {pattern}, and there is no such page")
         if line.startswith(" "):
@@ -65,7 +68,9 @@ def read_navigation(text: str, pages: list) -> list:
         taken.update(found)
     missed = [page for page in pages if page not in taken]
     if missed:
-        raise Misplaced(f"{', '.join(missed)}: give it a line in docs/site/navigation.txt, which has the order of the site's pages")
+        raise Misplaced(
+            f"{', '.join(missed)}: give it a line in docs/site/navigation.txt, which has the order of the site's pages"
+        )
     return groups
 
 
@@ -156,11 +161,19 @@ def write(folder: pathlib.Path, site: pathlib.Path, root: pathlib.Path = ROOT) -
     python = python_reference.write(pages.folder / python_reference.FOLDER, document, root)
     cpp = cpp_reference.write(pages.folder / cpp_reference.FOLDER, document, root)
     inside = {
-        f"{python_reference.FOLDER}/index.md": {"Python": [f"{python_reference.FOLDER}/index.md", *({title: f"{python_reference.FOLDER}/{page}"} for title, page in python)]},
+        f"{python_reference.FOLDER}/index.md": {
+            "Python": [
+                f"{python_reference.FOLDER}/index.md",
+                *({title: f"{python_reference.FOLDER}/{page}"} for title, page in python),
+            ]
+        },
         f"{cpp_reference.FOLDER}/index.md": {
             "C++": [
                 f"{cpp_reference.FOLDER}/index.md",
-                *({section: [{title: f"{cpp_reference.FOLDER}/{page}"} for title, page in members]} for section, members in cpp),
+                *(
+                    {section: [{title: f"{cpp_reference.FOLDER}/{page}"} for title, page in members]}
+                    for section, members in cpp
+                ),
             ]
         },
     }
@@ -171,7 +184,12 @@ def write(folder: pathlib.Path, site: pathlib.Path, root: pathlib.Path = ROOT) -
     for file, name in (("site.css", "site.css"), ("worker.js", "iframe-worker.js")):
         shutil.copyfile(HERE / file, pages.folder / name)
     configuration = json.loads((HERE / "mkdocs.json").read_text(encoding="utf-8"))
-    configuration |= {"docs_dir": str(pages.folder.resolve()), "site_dir": str(site.resolve()), "nav": nav, "hooks": [str(HERE / "hooks.py")]}
+    configuration |= {
+        "docs_dir": str(pages.folder.resolve()),
+        "site_dir": str(site.resolve()),
+        "nav": nav,
+        "hooks": [str(HERE / "hooks.py")],
+    }
     file = folder / "mkdocs.json"
     file.write_text(json.dumps(configuration, indent=1), encoding="utf-8")
     return file

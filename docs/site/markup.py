@@ -52,7 +52,12 @@ def block(lines: typing.Iterable[str], language: str) -> list:
     return ["", f"```{language}", *lines, "```", ""]
 
 
-def prose(lines: list, link: typing.Callable[[str], str] = lambda name: "", names: typing.Container = (), language: str = "text") -> list:
+def prose(
+    lines: list,
+    link: typing.Callable[[str], str] = lambda name: "",
+    names: typing.Container = (),
+    language: str = "text",
+) -> list:
     """Lines as they stand in a comment or docstring, without what marks them as one.
 
     A blank line ends a paragraph. Lines that are indented are shown as they are. "- " begins an item, and so does "name: ",
@@ -100,7 +105,9 @@ def prose(lines: list, link: typing.Callable[[str], str] = lambda name: "", name
                 made.append("")
             item = True
             if named:
-                paragraph.append(", ".join(f"`{name.strip()}`" for name in begins[1].split(",")) + ": " + line[begins.end() :])
+                paragraph.append(
+                    ", ".join(f"`{name.strip()}`" for name in begins[1].split(",")) + ": " + line[begins.end() :]
+                )
             else:
                 paragraph.append(line[2:])
         elif item and not line.startswith(" "):

@@ -13,7 +13,10 @@ FOLDER = "reference/python"
 WIDTH = 100
 # Title and file of a page, with the modules of python/dear whose names it has. What comes from another module stands in OTHERS.
 PAGES = {
-    "Training": ("training", ["_distribute", "_model_parts", "_join", "_balance", "_batch_norm", "_tensor_norms", "_rounds", "_kfac"]),
+    "Training": (
+        "training",
+        ["_distribute", "_model_parts", "_join", "_balance", "_batch_norm", "_tensor_norms", "_rounds", "_kfac"],
+    ),
     "Groups and errors": ("groups", ["_version", "_C", "_backend_choice", "_distributed"]),
     "Watching and reports": ("watching", ["_watching", "_trace", "_report"]),
     "Checkpoints and ends": ("checkpoints", ["_checkpoint", "_checkpoints", "_checkpoint_exchange", "_stop"]),
@@ -23,6 +26,7 @@ PAGES = {
     "Simulate and plan": ("planning", ["_workload", "_simulation", "_planning", "_kfac_planning"]),
 }
 OTHERS = ("More names", "more")
+FIRST_IN_SEARCH = "---\nsearch:\n  boost: 3\n---\n"
 # Modules of their own, which `import dear` does not import.
 MODULES = {"dear.lightning": "lightning/__init__.py", "dear.huggingface": "huggingface.py"}
 
@@ -68,7 +72,9 @@ class Package:
                 targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
                 if any(isinstance(target, ast.Name) and target.id == name for target in targets):
                     return Name(name, module, statement)
-            if isinstance(statement, ast.ImportFrom) and (statement.level or (statement.module or "").startswith("dear")):
+            if isinstance(statement, ast.ImportFrom) and (
+                statement.level or (statement.module or "").startswith("dear")
+            ):
                 for alias in statement.names:
                     if (alias.asname or alias.name) == name:
                         source = (statement.module or "").removeprefix("dear.").replace(".", "/")
@@ -91,7 +97,9 @@ class Package:
                 makes_class = call[2].startswith("class_")
                 if makes_class:
                     owner = given[0]
-                of_module = makes_class or call[2] == "make_class" or re.search(r"\bmodule$", text[: call.start()].rstrip())
+                of_module = (
+                    makes_class or call[2] == "make_class" or re.search(r"\bmodule$", text[: call.start()].rstrip())
+                )
                 if len(given) > 1 and strings[-1] is not None or call[2] == "make_class":
                     found.setdefault(("" if of_module else owner, given[0]), given[-1] if len(given) > 1 else "")
         return found
@@ -173,7 +181,11 @@ def fields(node: ast.ClassDef) -> list:
     found = []
     for statement, after in zip(node.body, [*node.body[1:], None]):
         if isinstance(statement, ast.AnnAssign) and not ast.unparse(statement.target).startswith("_"):
-            told = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str)
+            told = (
+                isinstance(after, ast.Expr)
+                and isinstance(after.value, ast.Constant)
+                and isinstance(after.value.value, str)
+            )
             found.append((ast.unparse(statement), after.value.value if told else ""))
     return found
 
@@ -205,7 +217,9 @@ class Writer:
             lines.append(line[4:] if in_arguments else line)
         return markup.prose(lines, self.link, names, "python")
 
-    def function(self, name: str, node: ast.FunctionDef, owner: str = "", heading: str = "##", doc: str | None = None) -> list:
+    def function(
+        self, name: str, node: ast.FunctionDef, owner: str = "", heading: str = "##", doc: str | None = None
+    ) -> list:
         full = f"{owner}.{name}" if owner else f"dear.{name}"
         marks = decorated(node)
         title = name if owner else full
@@ -215,7 +229,9 @@ class Writer:
         else:
             drop = bool(owner) and "staticmethod" not in marks
             shown = signature(name if owner else full, node, drop)
-            shown = [f"@{mark}" for mark in sorted(marks & {"classmethod", "staticmethod", "contextlib.contextmanager"})] + shown
+            shown = [
+                f"@{mark}" for mark in sorted(marks & {"classmethod", "staticmethod", "contextlib.contextmanager"})
+            ] + shown
             lines += markup.block(shown, "python")
         return lines + self.told(doc or ast.get_docstring(node, clean=False), names_of(node))
 
@@ -255,7 +271,10 @@ class Writer:
         lines += self.told(doc or ast.get_docstring(node, clean=False), known)
         public = [base for base in bases if base in self.pages]
         if public:
-            lines += ["Derives from " + ", ".join(f"[`dear.{base}`]({self.link('dear.' + base)})" for base in public) + ".", ""]
+            lines += [
+                "Derives from " + ", ".join(f"[`dear.{base}`]({self.link('dear.' + base)})" for base in public) + ".",
+                "",
+            ]
         bare = [text for text, told in attributes if not told]
         if bare:
             lines += markup.block(bare, "python")
@@ -294,7 +313,9 @@ def summary(lines: list) -> str:
     return ""
 
 
-def write(folder: pathlib.Path, documents: typing.Callable[[str], str] = lambda page: "", root: pathlib.Path = ROOT) -> list:
+def write(
+    folder: pathlib.Path, documents: typing.Callable[[str], str] = lambda page: "", root: pathlib.Path = ROOT
+) -> list:
     """Writes the pages into `folder`. Returns [(title, page)] for the navigation."""
     package = Package(root)
     folder.mkdir(parents=True, exist_ok=True)
@@ -303,13 +324,23 @@ def write(folder: pathlib.Path, documents: typing.Callable[[str], str] = lambda 
     pages = {name: page_of_module.get(one.module if one else "", OTHERS[1]) for name, one in found.items()}
     writer = Writer(package, pages, documents)
     titles = {file: title for title, (file, _) in PAGES.items()} | {OTHERS[1]: OTHERS[0]}
-    index = ["# Python", "", "What `import dear` exports. The texts are the docstrings of the package; [the guide](../../docs/python.md) says how the parts are used together.", ""]
+    index = [
+        "# Python",
+        "",
+        "What `import dear` exports. The texts are the docstrings of the package; [the guide](../../docs/python.md) says how the parts are used together.",
+        "",
+    ]
     made = []
     for file, title in titles.items():
         # In the order of the modules, so that what belongs together stands together.
         order = next((modules for name, modules in PAGES.values() if name == file), [])
         names = [name for name in found if pages[name] == file]
-        names.sort(key=lambda name: (order.index(found[name].module) if found[name] and found[name].module in order else -1, getattr(found[name].node if found[name] else None, "lineno", 0)))
+        names.sort(
+            key=lambda name: (
+                order.index(found[name].module) if found[name] and found[name].module in order else -1,
+                getattr(found[name].node if found[name] else None, "lineno", 0),
+            )
+        )
         if not names:
             continue
         lines = [f"# {title}", ""]
@@ -319,7 +350,7 @@ def write(folder: pathlib.Path, documents: typing.Callable[[str], str] = lambda 
             lines += one
             index.append(f"| [`dear.{name}`]({file}.md#dear.{name}) | {summary(one).replace('|', '&#124;')} |")
         index.append("")
-        (folder / f"{file}.md").write_text("\n".join(lines), encoding="utf-8")
+        (folder / f"{file}.md").write_text(FIRST_IN_SEARCH + "\n".join(lines), encoding="utf-8")
         made.append((title, f"{file}.md"))
     for module, file in MODULES.items():
         name = file.removesuffix(".py")
@@ -327,7 +358,12 @@ def write(folder: pathlib.Path, documents: typing.Callable[[str], str] = lambda 
         for exported in package.exported(name):
             lines += writer.one(exported, package.find(exported, name), module)
         (folder / f"{module}.md").write_text("\n".join(lines), encoding="utf-8")
-        index += [f"## {module}", "", f"[`{module}`]({module}.md), a module of its own: {', '.join(f'`{one}`' for one in package.exported(name))}.", ""]
+        index += [
+            f"## {module}",
+            "",
+            f"[`{module}`]({module}.md), a module of its own: {', '.join(f'`{one}`' for one in package.exported(name))}.",
+            "",
+        ]
         made.append((module, f"{module}.md"))
     (folder / "index.md").write_text("\n".join(index), encoding="utf-8")
     return made

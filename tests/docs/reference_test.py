@@ -80,7 +80,9 @@ class Cpp(unittest.TestCase):
         self.assertEqual(members[0], "explicit Result(int value = f({1, 2}));")
         self.assertEqual(members[2], "[[nodiscard]] int value() const;")
         self.assertEqual(len(members), 5)
-        self.assertEqual([one.text for one in self.declared["Result"].members[4].members], ["int count = 1;  // of all"])
+        self.assertEqual(
+            [one.text for one in self.declared["Result"].members[4].members], ["int count = 1;  // of all"]
+        )
 
     def test_every_installed_header_is_read(self):
         headers = cpp_reference.read_headers()
@@ -89,7 +91,9 @@ class Cpp(unittest.TestCase):
             text = (ROOT / header.path).read_text(encoding="utf-8")
             with self.subTest(header=header.path):
                 names = {one.name for one in header.declarations}
-                self.assertLessEqual(set(re.findall(r"^(?:class|struct|enum class) (\w+)[^;{]*\{", text, re.MULTILINE)), names)
+                self.assertLessEqual(
+                    set(re.findall(r"^(?:class|struct|enum class) (\w+)[^;{]*\{", text, re.MULTILINE)), names
+                )
                 self.assertNotIn("private", [one.text for one in header.declarations])
 
     def test_says_where_a_header_cannot_be_read(self):
@@ -100,10 +104,16 @@ class Cpp(unittest.TestCase):
 class Text(unittest.TestCase):
     def test_names_become_code_and_signs_stay(self):
         self.assertEqual(markup.inline("a * b_c of x < y calls step()"), "a \\* `b_c` of x &lt; y calls `step()`")
-        self.assertEqual(markup.inline("see docs/faq.md", lambda name: f"../{name}"), "see [`docs/faq.md`](../docs/faq.md)")
+        self.assertEqual(
+            markup.inline("see docs/faq.md", lambda name: f"../{name}"), "see [`docs/faq.md`](../docs/faq.md)"
+        )
 
     def test_arguments_are_a_list_and_indented_lines_stay(self):
-        made = markup.prose(["Does it.", "", "    code = 1", "", "size: of all,", "    in bytes.", "Note: no argument."], names={"size"}, language="python")
+        made = markup.prose(
+            ["Does it.", "", "    code = 1", "", "size: of all,", "    in bytes.", "Note: no argument."],
+            names={"size"},
+            language="python",
+        )
         self.assertIn("- `size`: of all, in bytes.", made)
         self.assertIn("code = 1", made)
         self.assertIn("Note: no argument.", made)
@@ -121,7 +131,7 @@ class Python(unittest.TestCase):
         for name in self.package.exported():
             with self.subTest(name=name):
                 self.assertTrue(self.package.find(name, "__init__"))
-                self.assertTrue(f'{{#dear.{name}}}' in text or f'id="dear.{name}"' in text)
+                self.assertTrue(f"{{#dear.{name}}}" in text or f'id="dear.{name}"' in text)
                 told = re.search(rf"^\| \[`dear\.{name}`\]\(\S+\) \| (.*) \|$", index, re.MULTILINE)
                 self.assertTrue(told and told[1].strip(), f"dear.{name} has no docstring")
 
@@ -159,17 +169,24 @@ class Pages(unittest.TestCase):
     def test_versions_of_formats_are_those_of_the_sources(self):
         written = {}
         for source in [*ROOT.glob("dear/**/*.cpp"), *ROOT.glob("dear/**/*.h")]:
-            for fields in re.findall(r"JsonFormat k\w+\s*=?\s*\{\s*(\.name[^}]*)\}", source.read_text(encoding="utf-8")):
+            for fields in re.findall(
+                r"JsonFormat k\w+\s*=?\s*\{\s*(\.name[^}]*)\}", source.read_text(encoding="utf-8")
+            ):
                 if source.name.endswith("_test.cpp"):
                     continue
                 name = re.search(r'\.name = "([\w-]+)"', fields)[1]
                 version = int(re.search(r"\.version = (\d+)", fields)[1]) if ".version" in fields else 1
                 oldest = int(re.search(r"\.oldest = (\d+)", fields)[1]) if ".oldest" in fields else version
                 written[name] = (f"{oldest} to {version}" if oldest < version else str(version), str(version))
-        trace = re.search(r"constexpr int kVersion = (\d+);", (ROOT / "dear/base/trace/chrome.cpp").read_text(encoding="utf-8"))[1]
+        trace = re.search(
+            r"constexpr int kVersion = (\d+);", (ROOT / "dear/base/trace/chrome.cpp").read_text(encoding="utf-8")
+        )[1]
         written["dear-trace"] = (trace, trace)
         page = (ROOT / "docs/stability.md").read_text(encoding="utf-8")
-        told = {name: (reads, writes) for name, reads, writes in re.findall(r"^\| `(dear-[\w-]+)` \| ([\w ]+) \| (\d+) \|", page, re.MULTILINE)}
+        told = {
+            name: (reads, writes)
+            for name, reads, writes in re.findall(r"^\| `(dear-[\w-]+)` \| ([\w ]+) \| (\d+) \|", page, re.MULTILINE)
+        }
         self.assertEqual(told, written)
 
 

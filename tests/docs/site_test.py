@@ -24,7 +24,16 @@ import make_pages  # noqa: E402
 import python_reference  # noqa: E402
 
 # What a browser fetches by itself.
-FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "srcset", "video": "src", "audio": "src", "embed": "src", "object": "data"}
+FETCHED = {
+    "script": "src",
+    "img": "src",
+    "iframe": "src",
+    "source": "srcset",
+    "video": "src",
+    "audio": "src",
+    "embed": "src",
+    "object": "data",
+}
 FETCHED_LINKS = {"stylesheet", "icon", "preload", "preconnect", "dns-prefetch", "manifest", "modulepreload", "prefetch"}
 LEFT_MARKDOWN = re.compile(r"\]\([^)\s]+\)|```|^\| .* \|$|\{#", re.MULTILINE)
 
@@ -107,7 +116,9 @@ class Site(unittest.TestCase):
                 path, _, anchor = target.partition("#")
                 there = (file.parent / urllib.parse.unquote(path.partition("?")[0])).resolve() if path else file
                 if there.is_dir():
-                    wrong.append(f"{self.place(file, line)}: {target} is a folder, which shows nothing without a server")
+                    wrong.append(
+                        f"{self.place(file, line)}: {target} is a folder, which shows nothing without a server"
+                    )
                 elif not there.is_file() or not there.is_relative_to(self.site):
                     wrong.append(f"{self.place(file, line)}: there is no {target}")
                 elif anchor and there in self.pages and urllib.parse.unquote(anchor) not in self.pages[there].ids:
@@ -116,16 +127,30 @@ class Site(unittest.TestCase):
         self.assertGreater(found, 10_000)
 
     def test_an_anchor_stands_once_on_a_page(self):
-        wrong = [f"{file.relative_to(self.site)}: {name}" for file, page in self.pages.items() for name in page.repeated]
+        wrong = [
+            f"{file.relative_to(self.site)}: {name}" for file, page in self.pages.items() for name in page.repeated
+        ]
         self.assertEqual(wrong, [])
 
     def test_a_page_fetches_nothing_from_elsewhere(self):
-        wrong = [self.place(file, line) + ": " + target for file, page in self.pages.items() for line, target in page.fetched if is_elsewhere(target)]
+        wrong = [
+            self.place(file, line) + ": " + target
+            for file, page in self.pages.items()
+            for line, target in page.fetched
+            if is_elsewhere(target)
+        ]
         for sheet in self.site.rglob("*.css"):
-            wrong += [f"{sheet.name}: {target}" for target in re.findall(r"(?:url\(|@import)\s*[\"']?(https?:[^)\"']*)", sheet.read_text(encoding="utf-8"))]
+            wrong += [
+                f"{sheet.name}: {target}"
+                for target in re.findall(
+                    r"(?:url\(|@import)\s*[\"']?(https?:[^)\"']*)", sheet.read_text(encoding="utf-8")
+                )
+            ]
         for picture in self.site.rglob("*.svg"):
             text = picture.read_text(encoding="utf-8")
-            wrong += [f"{picture.name}: {target}" for target in re.findall(r"(?:href=|url\()[\"']?(https?:[^)\"']*)", text)]
+            wrong += [
+                f"{picture.name}: {target}" for target in re.findall(r"(?:href=|url\()[\"']?(https?:[^)\"']*)", text)
+            ]
         self.assertEqual(wrong, [])
 
     def test_every_page_of_the_project_is_in_the_navigation(self):
@@ -142,13 +167,21 @@ class Site(unittest.TestCase):
                 self.assertIn(made, reached)
 
     def test_references_have_every_public_name_and_header(self):
-        ids = {name for file, page in self.pages.items() if file.is_relative_to(self.site / python_reference.FOLDER) for name in page.ids}
+        ids = {
+            name
+            for file, page in self.pages.items()
+            if file.is_relative_to(self.site / python_reference.FOLDER)
+            for name in page.ids
+        }
         missed = [name for name in python_reference.Package().exported() if f"dear.{name}" not in ids]
         self.assertEqual(missed, [])
         for path, _ in cpp_reference.public_headers():
             with self.subTest(header=path):
                 file = self.site / cpp_reference.FOLDER / (cpp_reference.page_of(path).removesuffix(".md") + ".html")
-                self.assertIn(f"#include <{path}>", re.sub(r"<[^>]+>", "", file.read_text(encoding="utf-8")).replace("&lt;", "<").replace("&gt;", ">"))
+                self.assertIn(
+                    f"#include <{path}>",
+                    re.sub(r"<[^>]+>", "", file.read_text(encoding="utf-8")).replace("&lt;", "<").replace("&gt;", ">"),
+                )
 
     def test_no_markdown_is_left(self):
         wrong = []
@@ -162,7 +195,11 @@ class Site(unittest.TestCase):
         text = (self.site / "search" / "search_index.js").read_text(encoding="utf-8")
         entries = json.loads(text.removeprefix("var __index = "))["docs"]
         places = {entry["location"] for entry in entries}
-        for place in ("docs/training.html", "reference/python/training.html#dear.distribute", "reference/cpp/comm.group.group.html#group"):
+        for place in (
+            "docs/training.html",
+            "reference/python/training.html#dear.distribute",
+            "reference/cpp/comm.group.group.html#group",
+        ):
             with self.subTest(place=place):
                 self.assertIn(place, places)
         self.assertTrue((self.site / "iframe-worker.js").exists())
@@ -172,6 +209,8 @@ if __name__ == "__main__":
     wanted = (ROOT / "requirements-docs.txt").read_bytes()
     installed = TOOLS / "requirements-docs.txt"
     if not installed.exists() or installed.read_bytes() != wanted:
-        print("site_test.py: skipped, because the tools of requirements-docs.txt are not in .venv-docs: run scripts/docs once")
+        print(
+            "site_test.py: skipped, because the tools of requirements-docs.txt are not in .venv-docs: run scripts/docs once"
+        )
         sys.exit(SKIPPED)
     unittest.main()
