@@ -1,4 +1,4 @@
-"""How much memory a rank holds with fp32 masters and without, beside what docs/training.md says of it:
+"""How much memory a rank holds with fp32 masters and without, beside what docs/training_precision.md says of it:
 
 GLIBC_TUNABLES=glibc.malloc.mmap_threshold=65536 PYTHONPATH=build/release/python \\
     build/release/dear launch -n 2 python bench/master_memory.py MASTERS       MASTERS: 0 or 1

@@ -13,7 +13,7 @@ struct Circumstances {
   int cores = 1;
   double load_before = 0;  // of the last minute
   double load_after = 0;
-  std::string program;  // "dear 0.1.0"
+  std::string program;  // "dear 0.2.0"
 };
 
 std::string heading(const bench_collectives::BenchmarkSettings& settings);

@@ -17,7 +17,7 @@ inline constexpr Modelled kAllModelled{.computation = true, .communication = tru
 Modelled of_replay(const Group& group);
 
 // `json` with two fields before all others, of the object, or of each object of the list:
-//   dear_version  "0.5.0"
+//   dear_version  "0.2.0"
 //   modelled      a list of "computation", "communication"; empty where all was done
 std::string with_origin(const std::string& json, Modelled modelled);
 

@@ -180,7 +180,7 @@ class DataParallel {
   void reshard(const std::vector<double>& weights);
 
   // As regroup(), after layers came, went or were replaced: trains what the model and the optimiser have now.
-  // All values become rank 0's, state stays with what stays: docs/training.md, "A model that changes".
+  // All values become rank 0's, state stays with what stays: docs/training_models.md.
   void rebuild(torch::nn::Module& model);
   void rebuild(const Model& model);
 
