@@ -21,13 +21,15 @@ INSTRUCTIONS = {"FROM", "RUN", "COPY", "ENV", "WORKDIR", "ENTRYPOINT"}
 def scalar(text: str, place: str) -> object:
     if text.startswith('"'):
         return json.loads(text)
-    if not re.fullmatch(r"[\w./$-][^#&*!|>%@`{}\"]*", text) or re.search(r": |:$|\[(?!')", text):
+    if text in ("true", "false"):
+        return text == "true"
+    if text.lower() in ("yes", "no", "on", "off", "null", "true", "false") or not re.fullmatch(r"[\w./$-][^#&*!|>%@`{}\"]*", text) or re.search(r": |:$|\[(?!')", text):
         raise ValueError(f"{place}: '{text}' is no plain text; quote it")
     return int(text) if re.fullmatch(r"\d+", text) else text
 
 
 class Yaml:
-    """Mappings and lists in blocks, plain and quoted text, whole numbers, and texts of several lines behind '|'."""
+    """Mappings and lists in blocks, plain and quoted text, whole numbers, truth values, and texts of several lines behind '|'."""
 
     def __init__(self, text: str):
         self.lines = []  # (number, indentation, text)
@@ -128,12 +130,12 @@ STOPPED = int(re.search(r"^STOPPED = (\d+)", read("train.py"), re.MULTILINE)[1])
 
 class Reader(unittest.TestCase):
     def test_reads_blocks(self):
-        read_ = read_yaml("a: 1\nb:\n  - c: x\n    d: \"2\"\n  - |\n    e f\n    g: h\n---\n- x['y']\n")
-        self.assertEqual(read_, [{"a": 1, "b": [{"c": "x", "d": "2"}, "e f\ng: h\n"]}, ["x['y']"]])
+        read_ = read_yaml("a: 1\nb:\n  - c: true\n    d: \"2\"\n  - |\n    e f\n    g: h\n---\n- x['y']\n")
+        self.assertEqual(read_, [{"a": 1, "b": [{"c": True, "d": "2"}, "e f\ng: h\n"]}, ["x['y']"]])
 
     def test_refuses_what_is_wrong_or_unknown(self):
         for text in ("a: 1\na: 2\n", "a:\n", "a: 1\n  b: 2\n", "a:\n    b: 1\n  c: 2\n", "a:\t1\n", "a: {b: 1}\n", "a: *b\n", "a: b: c\n",
-                     "- a\nb: 1\n", "a\n", "a: [1]\n", 'a: "b\n'):
+                     "- a\nb: 1\n", "a\n", "a: [1]\n", "a: yes\n", 'a: "b\n'):
             with self.subTest(text=text), self.assertRaises(ValueError):
                 read_yaml(text)
 

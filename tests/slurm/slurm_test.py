@@ -139,7 +139,7 @@ class Trains(OnACluster):
         self.assertEqual(differences(changed, self.uninterrupted), [f"/model/{name}"])
 
     def test_requeued_by_hand(self):
-        job = Job(self.folder(), "--pause", 0.05)
+        job = Job(self.folder(), "--pause", 0.04)
         job.wait_until_said("step 50: ")
         run("scontrol", "requeue", job.id)
         job.wait_until_said("stopped by SIGTERM")
@@ -148,7 +148,7 @@ class Trains(OnACluster):
         self.check(job, stops=1)
 
     def test_preempted_twice_by_jobs_of_higher_priority(self):
-        job = Job(self.folder(), "--pause", 0.05)
+        job = Job(self.folder(), "--pause", 0.04)
         for stops in (1, 2):
             job.wait_until_said("saved\n", times=stops)
             urgent = run("sbatch", "--parsable", "--partition=high", "-N2", "-n2", "--output=/dev/null", "--wrap=srun hostname").strip()
