@@ -67,7 +67,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--every", type=int, default=50, help="steps from one checkpoint to the next")
     parser.add_argument("--storage", default="ray-results", help="a folder that all hosts see")
-    parser.add_argument("--fail-at", type=int, default=-1, help="worker 1 ends itself at this step: Ray starts all again")
+    parser.add_argument(
+        "--fail-at", type=int, default=-1, help="worker 1 ends itself at this step: Ray starts all again"
+    )
     options = parser.parse_args()
 
     trainer = TorchTrainer(
@@ -81,7 +83,9 @@ def main() -> None:
         ),
     )
     last = trainer.fit().metrics
-    print(f"{options.workers} workers, backend {last['backend']}, step {last['step']}: loss of rank 0 {last['loss']:.6f}, parameters {last['parameters']}")
+    print(
+        f"{options.workers} workers, backend {last['backend']}, step {last['step']}: loss of rank 0 {last['loss']:.6f}, parameters {last['parameters']}"
+    )
 
 
 if __name__ == "__main__":

@@ -42,7 +42,9 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=50, help="steps from one checkpoint to the next")
     parser.add_argument("--batch", type=int, default=32, help="samples of a rank in a step")
     parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--pause", type=float, default=0, help="seconds that a step takes longer: leaves time to stop it")
+    parser.add_argument(
+        "--pause", type=float, default=0, help="seconds that a step takes longer: leaves time to stop it"
+    )
     options = parser.parse_args()
 
     torch.manual_seed(1)

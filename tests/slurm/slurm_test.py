@@ -35,8 +35,14 @@ def environment(**more: str) -> dict:
 
 def run(*command: object, expected: typing.Optional[int] = 0, **more: str) -> str:
     """What a command on the cluster prints. Fails where it ends with another code."""
-    done = subprocess.run([CLUSTER, "run", *map(str, command)], env=environment(**more), text=True, timeout=LONGEST_SECONDS,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    done = subprocess.run(
+        [CLUSTER, "run", *map(str, command)],
+        env=environment(**more),
+        text=True,
+        timeout=LONGEST_SECONDS,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     if expected is not None and done.returncode != expected:
         raise AssertionError(f"{command} ended with {done.returncode}, not {expected}:\n{done.stdout}")
     return done.stdout
@@ -97,8 +103,13 @@ def differences(one: object, other: object, where: str = "") -> list:
 class OnACluster(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
-        subprocess.run([CLUSTER, "up", "2"], env={**os.environ, "GRACE": str(GRACE_SECONDS)}, check=True, timeout=600,
-                       stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [CLUSTER, "up", "2"],
+            env={**os.environ, "GRACE": str(GRACE_SECONDS)},
+            check=True,
+            timeout=600,
+            stdout=subprocess.DEVNULL,
+        )
         cls.addClassCleanup(subprocess.run, [CLUSTER, "down"], check=True, timeout=LONGEST_SECONDS)
         scratch = tempfile.TemporaryDirectory()
         cls.addClassCleanup(scratch.cleanup)
@@ -114,8 +125,17 @@ class Trains(OnACluster):
     @classmethod
     def setUpClass(cls) -> None:
         super().setUpClass()
-        said = run("srun", "-N2", "-n2", sys.executable, SCHEDULERS / "train.py", "--steps", STEPS,
-                   "--folder", cls.scratch / "uninterrupted")
+        said = run(
+            "srun",
+            "-N2",
+            "-n2",
+            sys.executable,
+            SCHEDULERS / "train.py",
+            "--steps",
+            STEPS,
+            "--folder",
+            cls.scratch / "uninterrupted",
+        )
         if "2 ranks, backend gloo, begins at step 0" not in said:
             raise AssertionError(said)
         cls.uninterrupted = last_checkpoint(cls.scratch / "uninterrupted")
@@ -151,7 +171,9 @@ class Trains(OnACluster):
         job = Job(self.folder(), "--pause", 0.04)
         for stops in (1, 2):
             job.wait_until_said("saved\n", times=stops)
-            urgent = run("sbatch", "--parsable", "--partition=high", "-N2", "-n2", "--output=/dev/null", "--wrap=srun hostname").strip()
+            urgent = run(
+                "sbatch", "--parsable", "--partition=high", "-N2", "-n2", "--output=/dev/null", "--wrap=srun hostname"
+            ).strip()
             job.wait_until_said("stopped by SIGTERM", times=stops)
             wait_for("the urgent job", lambda: "JobState=COMPLETED" in run("scontrol", "show", "job", urgent), job.said)
             job.start_now()
@@ -176,7 +198,7 @@ except dear.Error as error:
 class BadInput(OnACluster):
     def join(self, *srun: object, shell: str = "", expected: int = 1, **more: str) -> str:
         """What the ranks say, of which each runs `shell` first."""
-        command = f'{shell}\nexec "{sys.executable}" -c \'{JOIN}\''
+        command = f"{shell}\nexec \"{sys.executable}\" -c '{JOIN}'"
         return run("srun", "--label", *srun, "sh", "-c", command, expected=expected, **more)
 
     def test_good_input(self):
