@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ SCHEDULERS = ROOT / "examples/schedulers"
 STEPS = 400
 LONGEST_SECONDS = 120  # of each wait
 GRACE_SECONDS = 60  # of a preempted job
+BEGINS = r"2 ranks, backend programs over Gloo .*, begins at step (\d+)\n"
 
 
 def environment(**more: str) -> dict:
@@ -136,13 +138,13 @@ class Trains(OnACluster):
             "--folder",
             cls.scratch / "uninterrupted",
         )
-        if "2 ranks, backend gloo, begins at step 0" not in said:
+        if not re.search(BEGINS, said):
             raise AssertionError(said)
         cls.uninterrupted = last_checkpoint(cls.scratch / "uninterrupted")
 
     def check(self, job: Job, stops: int) -> None:
         """The job has been stopped so often in its midst, and its bits are those of the uninterrupted run."""
-        begins = [int(step) for step in re.findall(r"2 ranks, backend gloo, begins at step (\d+)", job.said())]
+        begins = [int(step) for step in re.findall(BEGINS, job.said())]
         self.assertEqual(len(begins), stops + 1, job.said())
         self.assertEqual(job.said().count("stopped by SIGTERM"), stops, job.said())
         self.assertEqual(begins, sorted(set(begins)), job.said())
@@ -188,23 +190,53 @@ import sys
 import dear
 try:
     group = dear.init(timeout=5)
-    print("joined", group.rank, group.size, flush=True)
+    print("joined", group.rank, "of", group.size)
 except dear.Error as error:
-    print(f"{type(error).__name__}: {error}", flush=True)
+    print(f"{type(error).__name__}: {error}")
     sys.exit(1)
 """
 
 
-class BadInput(OnACluster):
-    def join(self, *srun: object, shell: str = "", expected: int = 1, **more: str) -> str:
-        """What the ranks say, of which each runs `shell` first."""
-        command = f"{shell}\nexec \"{sys.executable}\" -c '{JOIN}'"
-        return run("srun", "--label", *srun, "sh", "-c", command, expected=expected, **more)
+class Joins(OnACluster):
+    def join(self, tasks: int, shell: str = "", expected: int = 1) -> list:
+        """What each of the tasks says, by its rank. They run `shell` first."""
+        script = f"{shell}\nexec {shlex.quote(sys.executable)} -c {shlex.quote(JOIN)}"
+        said = run("srun", "--label", "--overcommit", "-N2", f"-n{tasks}", "sh", "-c", script, expected=expected)
+        lines = dict(re.findall(r"^(\d+): ((?:joined|\w+Error:).*)$", said, re.MULTILINE))
+        self.assertEqual(sorted(map(int, lines)), list(range(tasks)), said)
+        return [lines[str(rank)] for rank in range(tasks)]
 
-    def test_good_input(self):
-        said = self.join("-N2", "-n2", expected=0)
-        self.assertIn("joined 0 2", said)
-        self.assertIn("joined 1 2", said)
+    def test_every_task_is_a_rank(self):
+        for tasks in (2, 4):
+            with self.subTest(tasks=tasks):
+                said = self.join(tasks, expected=0)
+                self.assertEqual(said, [f"joined {rank} of {tasks}" for rank in range(tasks)])
+
+    def test_more_ranks_than_tasks(self):
+        for said in self.join(2, "export SLURM_STEP_NUM_TASKS=3"):
+            self.assertRegex(said, "TimeoutError: rank [01]: of 3 ranks, rank 2 did not come")
+
+    def test_fewer_ranks_than_tasks(self):
+        self.assertEqual(
+            self.join(2, "export SLURM_STEP_NUM_TASKS=1")[1],
+            "ConfigError: environment variable SLURM_PROCID is 1 and SLURM_STEP_NUM_TASKS is 1: a rank must be below "
+            "the number of ranks",
+        )
+
+    def test_torchrun_variables_without_a_place_to_meet(self):
+        ranks = "export RANK=$SLURM_PROCID WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1"
+        for said in self.join(2, f"{ranks} MASTER_PORT=29500"):
+            self.assertRegex(
+                said, r"ConfigError: rank [01] of 2 \(torchrun\) does not know where to meet .* set MASTER_ADDR"
+            )
+        for said in self.join(2, f"{ranks} MASTER_ADDR=n1"):
+            self.assertRegex(said, "ConfigError: environment variable MASTER_PORT is not set although RANK is")
+
+    def test_an_address_that_does_not_exist(self):
+        for said in self.join(2, "export MASTER_ADDR=nowhere.invalid"):
+            self.assertRegex(
+                said, r"TransportError: rank [01] cannot find the host nowhere.invalid .*\(check MASTER_ADDR\)"
+            )
 
 
 if __name__ == "__main__":
