@@ -183,6 +183,15 @@ class Trains(OnACluster):
         job.wait_until("COMPLETED")
         self.check(job, stops=2)
 
+    def test_cancelled(self):
+        job = Job(self.folder(), "--pause", 0.05)
+        job.wait_until_said("step 50: ")
+        run("scancel", job.id)
+        job.wait_until("CANCELLED")
+        job.wait_until_said("stopped by SIGTERM")
+        self.assertEqual(job.state()["Restarts"], "0")
+        self.assertRegex(job.said(), rf"saved step \d+ of {STEPS}")
+
 
 # A rank that joins its job, and says what came of it.
 JOIN = """
