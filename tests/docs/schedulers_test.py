@@ -122,7 +122,7 @@ def read(name: str) -> str:
 
 
 def options_of(program: str) -> set:
-    return set(re.findall(r'add_argument\("(--[\w-]+)"', read(program)))
+    return set(re.findall(r'add_argument\(\s*"(--[\w-]+)"', read(program)))
 
 
 STOPPED = int(re.search(r"^STOPPED = (\d+)", read("train.py"), re.MULTILINE)[1])
