@@ -10,7 +10,7 @@ each batch where shares follow measured speeds.
     PYTHONPATH=build/release/python python bench/balance.py --links 300,300,100 --batch 24
     bench/hosts down
 
-starts a rank on each host, with equal parts of a batch: shards of each bucket follow the links. A host that receives at one rate
+(with --measured: shards that follow the links by themselves) starts a rank on each host, with equal parts of a batch: shards of each bucket follow the links. A host that receives at one rate
 and sends at another is 300/100, for both programs (and 300mbit/100mbit for the first).
 
 A rank is held by this program, which stops it for as long as it lets it go on, --period milliseconds long each. Every rival begins
@@ -106,6 +106,9 @@ def rank(options: argparse.Namespace) -> None:
             "DeAR wfbp, equal shards": ours(policy="wfbp"),
             f"DeAR {best}, shards by links": ours(policy=best, shards=weights[best]),
         }
+        if options.measured:
+            made = {"DDP": made["DDP"], **{f"DeAR {one}, equal shards": ours(policy=one) for one in ("dear", "wfbp")}}
+            made["DeAR wfbp, shards measured"] = ours(policy="wfbp", shards="measured")
     else:
         made = {"DDP": ddp, "DeAR, equal shares": ours(), "DeAR, balanced": ours(balance="measured")}
     rivals = {name: Rival(options, wrap) for name, wrap in made.items()}
@@ -178,6 +181,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--fusion", default="4MiB")
     parser.add_argument("--links", default="", help="Mbit/s of each host of bench/hosts")
+    parser.add_argument("--measured", action="store_true", help="shards follow measured links, which you may change meanwhile")
     parser.add_argument("--period", type=float, default=5.0, help="milliseconds of a stop")
     parser.add_argument("--least", type=float, default=0.0, help="fail below this gain over the quickest rival")
     parser.add_argument("--hosts", default=str(ROOT / "bench" / "hosts"), help=argparse.SUPPRESS)

@@ -27,6 +27,15 @@ def weights_of(balance: Balance) -> tuple[bool, list[float]]:
     return True, weights
 
 
+def shards_of(shards: str | Sequence[float]) -> list[float]:
+    """The weights of shards to begin with: none where they are measured."""
+    if isinstance(shards, str):
+        if shards != "measured":
+            raise ConfigError(f'shards="{shards}": there are "measured", and a list of one weight for each rank')
+        return []
+    return [float(weight) for weight in shards]
+
+
 def _leading(value: Any) -> int | None:
     """The first dimension of the first tensor."""
     if isinstance(value, torch.Tensor):

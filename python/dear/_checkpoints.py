@@ -145,6 +145,7 @@ class Checkpoints:
             if rounds is not None:
                 whole = bool(rounds.everyone_has([step] if whole else []))
             if put_back is not None and whole:
+                _C.note_first_step(step)
                 return put_back()
         return None
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from . import _C, _failures, _moe_training, _optimizer, _own_names, _raw_reads, _rounds, _state, _streams, _usable
-from ._balance import Balance, Balanced, weights_of
+from ._balance import Balance, Balanced, shards_of, weights_of
 from ._compression import Compressed
 from ._join import Joined
 from ._process_group import ProcessGroup, group_of
@@ -57,7 +57,7 @@ def distribute(
     parts: int | str = 1,
     rounds: _rounds.Rounds | None = None,
     balance: Balance = None,
-    shards: Sequence[float] = (),
+    shards: Sequence[float] | str = (),
     timeout: float = 120.0,
 ) -> tuple[DataParallel, O]:
     """Trains `model` on all ranks: what synchronous SGD over the union of their batches gives, the communication
@@ -119,7 +119,9 @@ def distribute(
         over all samples, counted as they come: the first dimension of the first tensor that the model is given in a step, or
         what samples() says. The loss is a mean over its samples.
     shards: for links or updates that are not equally quick: a weight for each rank, by which much of each bucket it reduces and
-        updates; dear.shard_weights() finds them. Of a group in shared memory or over Gloo, with one rank on each host.
+        updates; dear.shard_weights() finds them. "measured": ranks measure their links and updates after the first steps, and
+        anew where the time of a step drifts by a fifth, and cut shards where that is foreseen to gain a twentieth; rank 0 says
+        so. Of a group in shared memory or over Gloo, with one rank on each host.
     tuning_cache: a file in which rank 0 keeps what tuning learned of a job, for its next run; "" for none.
     timeout: seconds, for every wait for other ranks.
 
@@ -200,7 +202,7 @@ class DataParallel(_rounds.ByRounds, Balanced, Compressed, Joined, Rebuilding, W
         parts: int | str = 1,
         rounds: _rounds.Rounds | None = None,
         balance: Balance = None,
-        shards: Sequence[float] = (),
+        shards: Sequence[float] | str = (),
         timeout: float = 120.0,
     ) -> None:
         _failures.trains_here()
@@ -256,7 +258,8 @@ class DataParallel(_rounds.ByRounds, Balanced, Compressed, Joined, Rebuilding, W
             verify=verify,
             balanced=balanced,
             weights=weights,
-            shards=[float(one) for one in shards],
+            shards=shards_of(shards),
+            measured_shards=shards == "measured",
             streams=streams,
         )
         if replica is not None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
+import signal
 import stat
 import sys
 import threading
@@ -22,6 +24,7 @@ _OF_THE_GROUP = (_C.TransportError, _C.TimeoutError, _C.MismatchError)
 
 _training_threads: set[int] = set()  # identifiers of those that made a training
 _told = False
+_stacks: Any = None  # the file of _write_stacks_when_asked()
 _forked = False  # this process is the child of one that trains, and does not train itself
 
 
@@ -31,6 +34,20 @@ def trains_here() -> None:
     _forked = False
     _training_threads.add(threading.get_ident())
     install()
+    _write_stacks_when_asked()
+
+
+def _write_stacks_when_asked() -> None:
+    """SIGUSR2 writes the stacks of all threads into the file that a launcher names, unless the program uses that signal itself."""
+    global _stacks
+    path = os.environ.get("DEAR_STACKS", "")
+    if not path or _stacks is not None or signal.getsignal(signal.SIGUSR2) != signal.SIG_DFL:
+        return
+    with contextlib.suppress(OSError):
+        _stacks = open(path, "w")
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # in force again when the interpreter ends
+        faulthandler.register(signal.SIGUSR2, file=_stacks, all_threads=True)
+        _C.note_stacks(signal.SIGUSR2)
 
 
 def install() -> None:

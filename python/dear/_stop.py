@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal as signals
 from typing import Union
 
@@ -19,17 +20,24 @@ class StopOnSignal:
             step += 1
         checkpoints.save(step)
 
-    Every rank makes one, and calls requested() after as many steps. About every `interval` seconds the ranks tell each other,
-    in a small all-gather of a group of its own, whether a signal has come; in the calls between they tell each other nothing.
-    A second signal ends the process. While the object lives, the signal is its own: a handler of signal.signal() is put back
-    when it goes.
+    Every rank makes one, and calls requested() after as many steps. A thread asks the other ranks every `interval` seconds, on a
+    group of its own, whether a signal has come, however long steps take; where one has, all stop after the first step that none
+    has ended. A second signal ends the process. While the object lives, the signal is its own: a handler of signal.signal() is
+    put back when it goes, which waits for the next exchange.
+
+    file: counts as the signal as soon as it is there, on any rank; None for none.
     """
 
     def __init__(
-        self, model: Union[DataParallel, _C.Group], *, signal: int = signals.SIGTERM, interval: float = 1.0
+        self,
+        model: Union[DataParallel, _C.Group],
+        *,
+        signal: int = signals.SIGTERM,
+        interval: float = 0.5,
+        file: Union[str, os.PathLike[str], None] = None,
     ) -> None:
         group = model._everyone if isinstance(model, DataParallel) else model
-        self._own = _C.StopOnSignal(group, int(signal), interval)
+        self._own = _C.StopOnSignal(group, int(signal), interval, "" if file is None else os.fspath(file))
 
     def requested(self) -> bool:
         """Whether the signal has come to a rank: the same on every rank at the same call. Once True, it stays so."""
@@ -38,3 +46,7 @@ class StopOnSignal:
     def request(self) -> None:
         """As if the signal had come to this rank."""
         self._own.request()
+
+    def comes(self) -> bool:
+        """Whether this rank knows of a signal, before all do: for loops without collectives, as an evaluation of one rank."""
+        return self._own.comes()

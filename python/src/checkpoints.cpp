@@ -303,13 +303,17 @@ void bind_checkpoints(py::module_& module, BoundTraining& training) {
       },
       py::arg("group"), py::arg("mine"), "Every rank's bytes, by rank. All ranks call it.");
 
-  py::class_<StopOnSignal>(module, "StopOnSignal", "Whether a signal has come to a rank, agreed by all.")
-      .def(py::init([](const Group& group, int signal, double interval) {
-             return std::make_unique<StopOnSignal>(
+  py::class_<StopOnSignal, std::shared_ptr<StopOnSignal>>(
+      module, "StopOnSignal", "Whether a signal has come to a rank, agreed by all.")
+      .def(py::init([](const Group& group, int signal, double interval, std::string file) {
+             auto made = std::make_unique<StopOnSignal>(
                  group, StopOnSignal::Options{.signal = signal,
-                                              .interval = std::chrono::duration<double>(interval)});
+                                              .interval = std::chrono::duration<double>(interval),
+                                              .file = std::move(file)});
+             return share_without_lock(std::move(made));
            }),
-           py::arg("group"), py::arg("signal"), py::arg("interval"), Release())
+           py::arg("group"), py::arg("signal"), py::arg("interval"), py::arg("file"), Release())
+      .def("comes", &StopOnSignal::comes, Release())
       .def("requested", &StopOnSignal::requested, Release())
       .def("request", &StopOnSignal::request);
 

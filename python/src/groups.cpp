@@ -10,6 +10,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "dear/base/os/host_key.h"
+#include "dear/base/recorder/recorder.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/backends/in_grid.h"
 #include "dear/comm/backends/init.h"
@@ -127,6 +128,11 @@ void bind_groups(py::module_& module) {
         comm::abort_groups(reason);
       },
       py::arg("reason"), "Ends every group of this process with this reason, here and on the peers.");
+  module.def("note_first_step", &recorder::note_first_step, py::arg("step"),
+             "Says in the flight record of this process at which step its training goes on.");
+  module.def(
+      "note_stacks", &recorder::note_stacks, py::arg("signal"),
+      "Says in the flight record of this process at which signal it writes the stacks of Python's threads.");
   module.def(
       "leave_groups",
       [] {

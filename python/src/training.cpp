@@ -70,7 +70,7 @@ std::shared_ptr<DataParallel> make(
     const std::string& update, const std::string& ownership, py::object update_cost,
     const std::string& compression, int profile_steps, bool record_trace, const std::string& check_gradients,
     bool check_parameters, int verify, bool balanced, std::vector<double> weights, std::vector<double> shards,
-    std::shared_ptr<StreamCollectives> streams) {
+    bool measured_shards, std::shared_ptr<StreamCollectives> streams) {
   std::unique_ptr<Optimizer> optimizer = make_optimizer(std::move(sources));
   UpdateCost cost = update_cost_of(std::move(update_cost));
   Model model = live_model(parameters, std::move(buffers));
@@ -93,6 +93,7 @@ std::shared_ptr<DataParallel> make(
           .verify_every = verify,
           .profile_steps = profile_steps,
           .shards = std::move(shards),
+          .measured_shards = measured_shards ? std::optional(ShardMeasuring()) : std::nullopt,
           .balance = balanced ? std::optional(Balance{.weights = std::move(weights)}) : std::nullopt,
           .record_trace = record_trace,
           // An operator may come here with or without the interpreter's lock.
@@ -191,7 +192,7 @@ void bind_training(py::module_& module) {
            py::arg("stochastic_rounding"), py::arg("update"), py::arg("ownership"), py::arg("update_cost"),
            py::arg("compression"), py::arg("profile_steps"), py::arg("record_trace"),
            py::arg("check_gradients"), py::arg("check_parameters"), py::arg("verify"), py::arg("balanced"),
-           py::arg("weights"), py::arg("shards"), py::arg("streams"))
+           py::arg("weights"), py::arg("shards"), py::arg("measured_shards"), py::arg("streams"))
       .def("step", py::overload_cast<>(&DataParallel::step), Release())
       .def(
           "step_scaled",

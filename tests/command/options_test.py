@@ -40,6 +40,7 @@ NEEDED = {
     "dear tune": JOB,
     "dear replay": ["--model", "model.json", "--workers", "2"],
     "dear launch": ["-n", "1", "--", "true"],
+    "dear diagnose": ["."],
     "dear profile": ["model.json", "--input", "1x1", "--out", "out.json"],
     "dear simulate collective": ["--cluster", "1gbit", "--ranks", "4"],
     "dear pipeline plan": PIPELINE,

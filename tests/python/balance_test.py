@@ -194,6 +194,18 @@ class Shards(Case):
         for other in found[1:]:
             self.assertTrue(all(torch.equal(a, b) for a, b in zip(found[0], other)))
 
+    def test_measured_stay_equal_where_links_carry_the_same(self) -> None:
+        found = []
+        for shards in ((), "measured"):
+            model, optimizer = self.distribute(policy="wfbp", shards=shards, fusion="all")
+            for step in range(24):
+                loss_of(model, torch.arange(step, step + 4) % SAMPLES + self.group.rank).backward()
+                optimizer.step()
+            model.synchronize()
+            found.append([one.detach().clone() for one in model.parameters()])
+            model.close()
+        self.assertTrue(all(torch.equal(a, b) for a, b in zip(*found)))
+
     def test_weights_are_planned(self) -> None:
         weights = dear.shard_weights([3, 3, 1], policy="wfbp")
         self.assertAlmostEqual(weights[2], 0, 6)
@@ -216,6 +228,8 @@ class Refusals(Case):
             ({"balance": [float("nan"), 1]}, "nan for rank 0"),
             ({"balance": []}, "empty list"),
             ({"balance": "measured", "rounds": dear.LocalSGD(every=2)}, "leave one out"),
+            ({"shards": "guessed"}, "guessed"),
+            ({"shards": "measured", "ownership": "whole"}, "equal shards"),
             ({"shards": [1, 2, 3]}, "3 weights of shards for 2 ranks"),
             ({"shards": [1, -1]}, "-1 for rank 1"),
             ({"shards": [0, 0]}, "all 0"),

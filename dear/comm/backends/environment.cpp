@@ -108,8 +108,22 @@ std::string name_of_parent() {
   return fmt::format("parent {} started at {}", getppid(), start);
 }
 
+LaunchEnvironment read_slurm(const Variables& variables);
+
+// A batch script for Slurm often sets RANK and WORLD_SIZE alone: Slurm knows which ranks are local.
+void take_local_ranks_of_slurm(const Variables& variables, LaunchEnvironment& found) {
+  if (variables.has("LOCAL_WORLD_SIZE") || variables.has("LOCAL_RANK")) return;
+  if (!variables.has("SLURM_STEP_TASKS_PER_NODE") || variables.number("SLURM_STEP_NUM_TASKS") != found.size ||
+      variables.number("SLURM_PROCID") != found.rank)
+    return;
+  const LaunchEnvironment slurm = read_slurm(variables);
+  found.local_rank = slurm.local_rank;
+  found.local_size = slurm.local_size;
+}
+
 LaunchEnvironment read_torchrun(const Variables& variables) {
   LaunchEnvironment found = read_counts(variables, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"});
+  take_local_ranks_of_slurm(variables, found);
   // `dear launch` sets torchrun's variables; its run ids begin with "dear-".
   const std::string run_id = variables.text("TORCHELASTIC_RUN_ID").value_or("");
   found.launcher = run_id.starts_with("dear-") ? "dear launch" : "torchrun";

@@ -208,6 +208,13 @@ TEST(Environment, UnderstandsSlurm) {
   EXPECT_EQ(found.local_size, 3);
   EXPECT_EQ(found.rendezvous, "slurm 77.0");
   EXPECT_EQ(read(with(kSlurm, {{"SLURM_NODEID", "1"}})).local_size, 4);
+  // A script that sets RANK and WORLD_SIZE itself, and nothing of which ranks are local.
+  const Variables by_hand =
+      with(kSlurm, {{"RANK", "9"}, {"WORLD_SIZE", "11"}, {"MASTER_ADDR", "n1"}, {"MASTER_PORT", "4711"}});
+  EXPECT_EQ(read(by_hand).local_size, 3);
+  EXPECT_EQ(read(by_hand).local_rank, 1);
+  EXPECT_EQ(read(with(by_hand, {{"WORLD_SIZE", "12"}})).local_size, 12);  // not the ranks of this step
+  EXPECT_EQ(read(with(by_hand, {{"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "1"}})).local_size, 1);
 }
 
 TEST(Environment, TakesSlurmsVariablesOnlyUnderSrun) {

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/recorder/recorder.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/channels/channels.h"
 #include "dear/comm/group/shard.h"
@@ -41,8 +42,29 @@ void Backend::refuse_to_share() const {
 Timing run_with_own_shard(Backend& backend, const Request& request, Deadline deadline) {
   if (request.shares != nullptr && backend.size() > 1 && !backend.takes_shares())
     throw ConfigError(describe(request) + ": " + backend.description() + " has equal shards only");
-  return request.own.from == nullptr || backend.takes_own_shards() ? backend.run(request, deadline)
-                                                                   : run_in_view(backend, request, deadline);
+  const auto run = [&] {
+    return request.own.from == nullptr || backend.takes_own_shards()
+               ? backend.run(request, deadline)
+               : run_in_view(backend, request, deadline);
+  };
+  if (!recorder::is_open()) return run();
+  recorder::Note note{.kind = recorder::Kind::begun,
+                      .number = backend.recorded.collectives++,
+                      .first = request.view.count * size_of(request.view.dtype),
+                      .second = request.label,
+                      .collective = static_cast<std::uint8_t>(request.collective),
+                      .group = backend.recorded.group};
+  recorder::note(note);
+  try {
+    const Timing timing = run();
+    note.kind = recorder::Kind::ended;
+    recorder::note(note);
+    return timing;
+  } catch (const std::exception&) {
+    note.kind = recorder::Kind::failed;
+    recorder::note(note);
+    throw;
+  }
 }
 
 Timing run_in_view(Backend& backend, const Request& request, Deadline deadline) {

@@ -30,6 +30,13 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
+  // How the record of this rank calls its collectives (base/recorder).
+  struct Recorded {
+    std::uint16_t group = 0;
+    std::int64_t collectives = 0;
+  };
+  Recorded recorded{};
+
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
   [[nodiscard]] virtual std::string description() const = 0;                 // "shm, 4 ranks on this host"

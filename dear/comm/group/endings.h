@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include "dear/base/recorder/record.h"
+
 // The groups of a process when the process ends, or a training on them does.
 namespace dear::comm {
 
@@ -20,6 +22,6 @@ std::string failure_of(int rank, const std::string& reason);
 
 // The label of a barrier by which a rank ends a training whose gradients may be on their way. Peers that do
 // something else read of it in their MismatchError.
-inline constexpr std::int64_t kEndsWithinAStep = 1'000'000'007;
+inline constexpr std::int64_t kEndsWithinAStep = recorder::kEndsWithinAStep;
 
 }  // namespace dear::comm

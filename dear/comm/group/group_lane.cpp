@@ -9,6 +9,7 @@
 #include "dear/base/os/interruption.h"
 #include "dear/base/os/prompt_thread.h"
 #include "dear/base/os/start_thread.h"
+#include "dear/base/recorder/recorder.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/group/endings.h"
 
@@ -127,6 +128,8 @@ Group::Lane::Lane(std::unique_ptr<Backend> backend, const Options& options)
       rank(backend->rank()),
       size(backend->size()),
       state_(std::make_shared<State>(std::move(backend), options.timeout)) {
+  recorder::open(rank, size);
+  state_->backend->recorded.group = recorder::next_group();
   thread_ = start_group_thread([state = state_] { state->run(); });
   if (state_->delivers_later) {
     try {
@@ -202,6 +205,24 @@ void Group::Lane::State::refuse(int rank) {
       rank));
 }
 
+void Group::Lane::State::note_failure(const std::exception_ptr& error) const {
+  if (!recorder::is_open()) return;
+  // What the group throws is a consequence on all ranks but the one that it names as the first.
+  const auto is_own = [this](const std::exception& one) {
+    const bool of_group = dynamic_cast<const TransportError*>(&one) != nullptr ||
+                          dynamic_cast<const TimeoutError*>(&one) != nullptr ||
+                          dynamic_cast<const MismatchError*>(&one) != nullptr;
+    return !of_group || std::string_view(one.what()).starts_with(fmt::format("rank {} failed: ", name));
+  };
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& one) {
+    recorder::note_failure(one.what(), is_own(one));
+  } catch (...) {
+    recorder::note_failure("an exception of an unknown type", true);
+  }
+}
+
 void Group::Lane::State::fail(std::exception_ptr error) {
   std::vector<std::weak_ptr<State>> ended;
   {
@@ -211,6 +232,7 @@ void Group::Lane::State::fail(std::exception_ptr error) {
     failing = true;
     ended.swap(parts);
   }
+  note_failure(error);
   for (const auto& one : ended) {
     if (const auto part = one.lock()) part->fail_with(error);
   }

@@ -113,6 +113,7 @@ class Group::Lane {
     CollectiveResult attempt(const Doing& task, SteadyTime reached);
     void deliver(Item& item, CollectiveResult result);
     void fail(std::exception_ptr error);
+    void note_failure(const std::exception_ptr& error) const;
     void fail_with(std::exception_ptr error) noexcept;  // that of the group that this one is a part of
     void add_part(const std::shared_ptr<State>& part);
     std::exception_ptr failed();

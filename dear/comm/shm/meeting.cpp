@@ -99,13 +99,15 @@ class Clock {
   double begin_ = now_seconds();
 };
 
+constexpr const char* kWhere =
+    "were all {} started on this host with the same rendezvous? LOCAL_WORLD_SIZE says how many are on a host";
+
 std::string absence(const Message& roster, const ShmOptions& options, const Clock& clock) {
   std::vector<int> absent;
-  for (int rank = 0; rank < options.size; ++rank) {
+  for (int rank = 0; rank < options.size; ++rank)
     if (!roster.has_come(rank)) absent.push_back(options.name_of(rank));
-  }
-  return fmt::format("{} did not come within {}: were all {} started on this host with the same rendezvous?",
-                     os::list_ranks(absent), clock.allowance(), options.size);
+  return fmt::format("{} did not come within {}: ", os::list_ranks(absent), clock.allowance()) +
+         fmt::format(kWhere, options.size);
 }
 
 [[noreturn]] void throw_told(const Message& message) {
@@ -380,18 +382,15 @@ Meeting meet(const ShmOptions& options) {
       }
       // Another process is rank 0 already: a visit makes that known to all.
     }
-    if (std::unique_ptr<Meeting> meeting = visitor.visit()) {
-      return std::move(*meeting);
-    }
+    if (std::unique_ptr<Meeting> meeting = visitor.visit()) return std::move(*meeting);
     if (options.deadline.expired()) {
-      throw TimeoutError(
-          options.rank == 0
-              ? fmt::format("another process held the place of rank 0 for {}: give each job a "
-                            "rendezvous of its own",
-                            visitor.clock().allowance())
-              : fmt::format("rank {} did not come within {}: were all {} started on this host with the "
-                            "same rendezvous?",
-                            options.name_of(0), visitor.clock().allowance(), options.size));
+      const std::string allowance = visitor.clock().allowance();
+      if (options.rank != 0)
+        throw TimeoutError(fmt::format("rank {} did not come within {}: ", options.name_of(0), allowance) +
+                           fmt::format(kWhere, options.size));
+      throw TimeoutError(fmt::format(
+          "another process held the place of rank 0 for {}: give each job a rendezvous of its own",
+          allowance));
     }
     pause_until(options.deadline);
   }

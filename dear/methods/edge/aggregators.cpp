@@ -14,6 +14,7 @@ namespace dear::methods::edge {
 const std::vector<Aggregator>& aggregators() {
   static const std::vector<Aggregator> kAggregators = {
       {"mean", "whole updates, averaged (FedAvg, arXiv 1602.05629)", Way::digital, "fp32"},
+      {"diloco", "the same, and momentum of the server (arXiv 2311.08105)", Way::digital, "fp32"},
       {"qsgd", "levels of the norm, rounded at random (arXiv 1610.02132)", Way::digital, "qsgd"},
       {"ternary", "nothing or the largest magnitude (arXiv 1705.07878)", Way::digital, "ternary"},
       {"sign", "signs, with what they leave out added to the next update", Way::digital, "sign"},
@@ -25,6 +26,8 @@ const std::vector<Aggregator>& aggregators() {
       {"over-the-air", "analogue sums whose scale follows the updates (arXiv 1812.11494, 2009.12787)",
        Way::analogue, "fp32"},
       {"over-the-air-fixed", "the same with the scale of the first round", Way::analogue, "fp32"},
+      {"a-dsgd", "projections of the largest elements, and their sum recovered (arXiv 1901.00844)",
+       Way::analogue, "top-k"},
       {"hierarchical", "averages in small cells, and now and then of all (arXiv 1909.02362)",
        Way::hierarchical, "fp32"},
       {"gossip", "averages of neighbours, without a server", Way::gossip, "fp32"},

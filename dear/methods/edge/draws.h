@@ -22,7 +22,8 @@ enum class Purpose : std::uint64_t {
   samples,
   graph,
   model,
-  data
+  data,
+  projection
 };
 
 inline codec::Draw draws_of(std::uint64_t seed, Purpose purpose, std::int64_t round,

@@ -4,16 +4,19 @@
 #include <cmath>
 #include <memory>
 #include <numeric>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/ids.h"
 #include "dear/methods/edge/aggregators.h"
+#include "dear/methods/edge/device_choice.h"
 #include "dear/methods/edge/draws.h"
 #include "dear/methods/edge/fleet.h"
 #include "dear/methods/edge/gossip.h"
 #include "dear/methods/edge/ofdma.h"
+#include "dear/methods/edge/projected_sums.h"
 #include "dear/methods/edge/schedulers.h"
 #include "dear/methods/rounds/mask.h"
 #include "dear/methods/rounds/vectors.h"
@@ -24,7 +27,6 @@ namespace {
 using Vectors = std::vector<std::vector<double>>;
 
 constexpr double kRealBits = 32;
-constexpr double kRateMemory = 20;  // rounds, of the mean rates of proportional-fair
 
 std::vector<int> first_devices(int count) {
   std::vector<int> all(index_of(count));
@@ -34,16 +36,6 @@ std::vector<int> first_devices(int count) {
 
 std::vector<double> equal_weights(std::size_t count) {
   return std::vector<double>(count, 1 / static_cast<double>(count));
-}
-
-// The norm of as many of the largest elements as so many bits carry, each with its index.
-double norm_that_fits(const std::vector<double>& update, double bits) {
-  std::vector<double> squares;
-  for (const double element : update) squares.push_back(element * element);
-  std::sort(squares.begin(), squares.end(), std::greater<>());
-  const double fits = std::min(bits / (2 * kRealBits), static_cast<double>(squares.size()));
-  const auto kept = static_cast<std::ptrdiff_t>(fits);
-  return std::sqrt(std::accumulate(squares.begin(), squares.begin() + kept, 0.0));
 }
 
 class Run {
@@ -57,9 +49,12 @@ class Run {
         model_(task.start()),
         bits_(quantiser_.bits(task.dimension(), settings.quantiser)),
         whole_bits_(kRealBits * static_cast<double>(task.dimension())),
+        choice_(settings, fleet_, bits_, whole_bits_),
         ages_(index_of(fleet_.size())),
-        mean_rates_(index_of(fleet_.size())),
         memories_(index_of(fleet_.size())) {
+    if (settings.aggregator == "a-dsgd")
+      projection_.emplace(task.dimension(), settings.symbol_share, settings.seed);
+    if (settings.aggregator == "diloco") velocity_.resize(model_.size());
     if (aggregator_.way == Way::shifted)
       shifts_.assign(index_of(fleet_.size()), std::vector<double>(model_.size()));
     if (aggregator_.way != Way::gossip) return;
@@ -137,62 +132,14 @@ class Run {
         fleet_.compute_joules(device) + sending_joules(settings_.cell.power_watts, sending_seconds);
   }
 
-  // Who takes part, and when their computing may begin, so that time before it is counted, too.
+  // Who takes part, and when their computing may begin.
   std::vector<int> choose(double& begin) {
-    const std::vector<int> all = first_devices(fleet_.size());
-    begin = 0;
-    if (const JointScheduler* const joint = find_joint_scheduler(settings_.scheduler)) {
-      begin = fleet_.broadcast_seconds(whole_bits_, state_.number, all);
-      return joint
-          ->choose(uploads_of(all, bits_, begin), settings_.cell.bandwidth_hz, settings_.budget_seconds)
-          .devices;
-    }
-    const Scheduler& scheduler = find_scheduler(settings_.scheduler);
-    Candidates candidates{.round = state_.number,
-                          .count = settings_.cohort,
-                          .seed = settings_.seed,
-                          .channels_hz = {},
-                          .rates = {},
-                          .mean_rates = mean_rates_,
-                          .ages = ages_,
-                          .end_seconds = {},
-                          .norms = {},
-                          .norms_that_fit = {}};
-    for (const int device : all) {
-      candidates.channels_hz.push_back(fleet_.channel_hz(state_.number, device));
-      candidates.rates.push_back(
-          rate_over(settings_.cell.bandwidth_hz / settings_.cohort, candidates.channels_hz.back()));
-      candidates.end_seconds.push_back(fleet_.compute_seconds(state_.number, device) +
-                                       bits_ / candidates.rates.back());
-    }
-    if (scheduler.looks_at_updates) {
-      std::vector<double> rates = candidates.rates;
-      std::nth_element(rates.begin(), rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2),
-                       rates.end());
-      const double slot = whole_bits_ / rates[rates.size() / 2];
-      begin = fleet_.broadcast_seconds(whole_bits_, state_.number, all);
-      for (const int device : all) {
-        const std::vector<double> one = update(device, state_.number, model_);
-        candidates.norms.push_back(std::sqrt(rounds::dot(one, one)));
-        candidates.norms_that_fit.push_back(norm_that_fits(one, slot * candidates.rates[index_of(device)]));
-      }
-    }
-    const std::vector<int> chosen = choose_devices(scheduler, candidates);
-    if (scheduler.looks_at_updates) {
-      // Nobody is chosen before the slowest has computed.
-      for (const int device : all) {
-        waited_ = std::max(waited_, begin + fleet_.compute_seconds(state_.number, device));
-        if (!std::binary_search(chosen.begin(), chosen.end(), device)) spend(device, 0);
-      }
-    } else {
-      begin = fleet_.broadcast_seconds(whole_bits_, state_.number, chosen);
-    }
-    for (const int device : all) {
-      double& mean = mean_rates_[index_of(device)];
-      const bool sends = std::binary_search(chosen.begin(), chosen.end(), device);
-      mean += ((sends ? candidates.rates[index_of(device)] : 0) - mean) / kRateMemory;
-    }
-    return chosen;
+    const auto update_now = [this](int device) { return update(device, state_.number, model_); };
+    DeviceChoice::Chosen chosen = choice_.choose(state_.number, ages_, update_now);
+    for (const int device : chosen.in_vain) spend(device, 0);
+    waited_ = chosen.waited_seconds;
+    begin = chosen.begin_seconds;
+    return std::move(chosen.devices);
   }
 
   std::vector<Upload> ready(const std::vector<int>& chosen, double bits, double begin) {
@@ -229,7 +176,15 @@ class Run {
     if (arrived.empty()) return;  // all were late: the model stays
     const std::vector<double> mean =
         quantiser_.votes ? majority(arrived) : weighted_mean(arrived, equal_weights(arrived.size()));
-    rounds::add_scaled(1, mean, model_);
+    velocity_.empty() ? rounds::add_scaled(1, mean, model_) : step_with_momentum(mean);
+  }
+
+  // Nesterov's momentum, as torch.optim.SGD has it, of the server's steps along mean updates.
+  void step_with_momentum(const std::vector<double>& mean) {
+    for (std::size_t i = 0; i < model_.size(); ++i) {
+      velocity_[i] = settings_.outer_momentum * velocity_[i] + mean[i];
+      model_[i] += settings_.outer_step_size * (mean[i] + settings_.outer_momentum * velocity_[i]);
+    }
   }
 
   // A round of TAMUNA with a fixed number of local steps, whose inverse is its probability p.
@@ -273,14 +228,28 @@ class Run {
     state_.seconds += round.seconds;
   }
 
+  // The largest elements of an update and of what earlier ones left out; a device that does not send keeps
+  // all.
+  std::vector<double> largest_of(int device, std::vector<double> wanted, bool sends) {
+    ErrorMemory& memory = memories_[index_of(device)];
+    memory.add_to(wanted);
+    std::vector<double> sent(wanted.size());
+    codec::Draw draw = draws_of(settings_.seed, Purpose::quantiser, state_.number, device);
+    if (sends) quantise(quantiser_, wanted, settings_.quantiser, draw, sent);
+    memory.keep(wanted, sent);
+    return sent;
+  }
+
   void analogue() {
     double begin = 0;
     const std::vector<int> chosen = choose(begin);
-    const std::vector<Upload> uploads = ready(chosen, kScaleBits, begin);
+    // Devices agree on a scale first, but for projections, whose amplitudes travel with them.
+    const double agreed_bits = projection_ ? 0 : kScaleBits;
+    const std::vector<Upload> uploads = ready(chosen, agreed_bits, begin);
     const Round agreed = allocate(uploads, settings_.cell.bandwidth_hz);
     Vectors updates;
     std::vector<double> fading;
-    const double uses = analogue_uses(task_.dimension());
+    const double uses = analogue_uses(projection_ ? projection_->symbols() + 1 : task_.dimension());
     const double sending = uses / settings_.cell.bandwidth_hz;
     for (const int device : chosen) {
       updates.push_back(update(device, state_.number, model_));
@@ -288,12 +257,14 @@ class Run {
       const bool sends = fading.back() >= settings_.air.threshold;
       if (sends) state_.participants.push_back(device);
       spend(device, sends ? sending : 0);
-      state_.bits_up += kScaleBits;
+      state_.bits_up += agreed_bits;
+      if (projection_) updates.back() = largest_of(device, updates.back(), sends);
     }
     if (scale_ == 0 || settings_.aggregator != "over-the-air-fixed") scale_ = largest_scale(updates);
     codec::Draw noise = draws_of(settings_.seed, Purpose::noise, state_.number);
     std::vector<double> mean(model_.size());
-    sum_over_the_air(settings_.air, updates, fading, scale_, noise, mean);
+    projection_ ? sum_projected(settings_.air, *projection_, updates, fading, noise, mean)
+                : sum_over_the_air(settings_.air, updates, fading, scale_, noise, mean);
     rounds::add_scaled(1, mean, model_);
     state_.channel_uses += uses;
     state_.seconds += agreed.seconds + sending;
@@ -361,13 +332,15 @@ class Run {
   Fleet fleet_;
   std::vector<double> model_;
   double bits_, whole_bits_;
+  DeviceChoice choice_;
   std::vector<std::int64_t> ages_;
-  std::vector<double> mean_rates_;
   std::vector<ErrorMemory> memories_;
   Vectors shifts_;  // of tamuna
   Vectors models_;  // of gossip
   Weights weights_;
   std::unique_ptr<Choco> choco_;
+  std::optional<Projection> projection_;  // of a-dsgd
+  std::vector<double> velocity_;          // of diloco
   double scale_ = 0, waited_ = 0;
   EdgeRound state_;
 };

@@ -42,6 +42,8 @@ struct EdgeSettings {
   QuantiserOptions quantiser{};
   int owners = 0;  // of tamuna: devices of the cohort that send an element; 0 for all
   OverTheAir air{};
+  double symbol_share = 0.5;                           // of a-dsgd: symbols for each element of the model
+  double outer_step_size = 0.7, outer_momentum = 0.9;  // of diloco
   std::string_view graph = "ring";
   double density = 0.4;
   double consensus = 0.4;  // gamma of CHOCO

@@ -12,6 +12,7 @@
 #include "dear/methods/edge/fleet.h"
 #include "dear/methods/edge/gossip.h"
 #include "dear/methods/edge/ofdma.h"
+#include "dear/methods/edge/projected_sums.h"
 #include "dear/methods/edge/schedulers.h"
 
 namespace dear::methods::edge {
@@ -28,6 +29,15 @@ void check(const EdgeSettings& settings, const Classification& task) {
   find_named(allocators(), settings.allocator, "allocator");
   check(settings.cell);
   if (aggregator.way == Way::analogue) check(settings.air);
+  if (settings.aggregator == "a-dsgd")
+    static_cast<void>(Projection::symbols_of(task.dimension(), settings.symbol_share));
+  if (settings.aggregator == "diloco" &&
+      (!(settings.outer_step_size > 0) || !std::isfinite(settings.outer_step_size) ||
+       !(settings.outer_momentum >= 0) || settings.outer_momentum >= 1))
+    throw ConfigError(
+        fmt::format("an outer step size of {} with momentum {} cannot be: give a finite one above 0, "
+                    "and a momentum from 0 to below 1",
+                    settings.outer_step_size, settings.outer_momentum));
   if (aggregator.way == Way::shifted) {
     if (settings.owners != 0 && (settings.owners < 2 || settings.owners > settings.cohort))
       throw ConfigError(

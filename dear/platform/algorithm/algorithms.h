@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "dear/platform/algorithm/program.h"
@@ -18,6 +19,14 @@ Program bruck_all_gather(int ranks);
 Program chain_broadcast(int ranks, int blocks);
 Program scatter_broadcast(int ranks, int blocks);
 Program double_tree_broadcast(int ranks, int blocks);
+
+// Averages of devices that have no fast network between all of them. An edge of a graph: both ranks send each
+// other their block, block r being rank r's; blocks of others stay as they are.
+Program neighbour_gather(int ranks, const std::vector<std::pair<int, int>>& edges);
+// Cells are as many ranks in a row, the last ones perhaps fewer. The sum of each cell, on its ranks; and the
+// sum of all, by the first ranks of cells. ConfigError for other than 1 to `ranks` cells.
+Program all_reduce_in_cells(int ranks, int cells);
+Program all_reduce_by_cells(int ranks, int cells);
 
 // Block q * chunks + c is chunk c for rank q.
 Program pairwise_all_to_all(int ranks, int chunks);

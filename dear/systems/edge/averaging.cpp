@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <optional>
+#include <numeric>
 #include <span>
 #include <utility>
 
@@ -12,88 +12,120 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/ids.h"
 #include "dear/comm/group/exchange.h"
+#include "dear/platform/algorithm/algorithms.h"
 
 namespace dear::systems::edge {
 namespace {
 
-using channels::Transfer;
+constexpr std::int64_t kBytes = sizeof(double);
 
-std::int64_t bytes_of(std::size_t numbers) { return static_cast<std::int64_t>(numbers * sizeof(double)); }
-
-// The sum over the group, by way of this buffer of it.
-void sum_up(const Group& group, const Buffer& buffer, std::vector<double>& own) {
-  std::memcpy(buffer.data(), own.data(), own.size() * sizeof(double));
-  group.all_reduce({.buffer = buffer, .count = std::ssize(own), .dtype = DType::f64}, Reduction::sum).wait();
-  std::memcpy(own.data(), buffer.data(), own.size() * sizeof(double));
+void add_up(std::span<const std::byte* const> sources, std::byte* out, std::int64_t bytes) {
+  for (std::int64_t at = 0; at < bytes; at += kBytes) {
+    double sum = 0;
+    for (const std::byte* const source : sources) {
+      double one = 0;
+      std::memcpy(&one, source + at, sizeof one);
+      sum += one;
+    }
+    std::memcpy(out + at, &sum, sizeof sum);
+  }
 }
 
 }  // namespace
 
-Gossip::Gossip(const Group& group, methods::edge::Weights weights, std::int64_t elements)
-    : group_(group), weights_(std::move(weights)) {
-  methods::edge::check_doubly_stochastic(weights_);
-  if (std::ssize(weights_) != group.size())
-    throw ConfigError(fmt::format("weights of {} devices on {} ranks: give one row for each", weights_.size(),
-                                  group.size()));
-  if (group.size() == 1) return;
-  messages_ = std::make_unique<Messages>(group.open_channels(1), group.timeout());
-  for (int peer = 0; peer < group.size(); ++peer) {
-    if (peer == group.rank() || weights_[index_of(group.rank())][index_of(peer)] == 0) continue;
-    received_.push_back(&messages_->make(Transfer::Direction::receive, peer, elements));
-    sent_.push_back(&messages_->make(Transfer::Direction::send, peer, elements));
+ProgramOnVectors::ProgramOnVectors(const Group& group, const algorithm::Program& program,
+                                   const std::vector<std::int64_t>& elements, std::string what)
+    : timeout_(group.timeout()), what_(std::move(what)), channels_(group.open_channels(1)) {
+  std::vector<Range> blocks;
+  std::int64_t end = 0;
+  for (const std::int64_t count : elements) {
+    blocks.push_back({.begin = end * kBytes, .end = (end + count) * kBytes});
+    end += count;
   }
+  memory_->numbers.resize(static_cast<std::size_t>(end));
+  memory_->executor = std::make_unique<message_programs::Executor>(
+      message_programs::MessageGraphBuilder({.rank = group.rank(), .element_bytes = kBytes})
+          .add(program, blocks)
+          .finish());
+}
+
+// After a failure messages may still be under way.
+ProgramOnVectors::~ProgramOnVectors() {
+  if (channels_) channels_->keep(memory_);
+}
+
+void ProgramOnVectors::execute() {
+  memory_->executor->execute(
+      {.data = reinterpret_cast<std::byte*>(memory_->numbers.data()), .combine = add_up}, *channels_,
+      memory_->stage, [this] { return what_; }, Deadline::after(timeout_));
+}
+
+Gossip::Gossip(const Group& group, methods::edge::Weights weights, std::int64_t elements) {
+  methods::edge::check_doubly_stochastic(weights);
+  if (std::ssize(weights) != group.size())
+    throw ConfigError(fmt::format("weights of {} devices on {} ranks: give one row for each", weights.size(),
+                                  group.size()));
+  std::vector<std::pair<int, int>> edges;
+  std::vector<std::int64_t> counts;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const double weight = weights[index_of(group.rank())][index_of(rank)];
+    if (rank == group.rank()) own_ = row_.size();
+    const bool takes_part = rank == group.rank() || weight != 0;
+    counts.push_back(takes_part ? elements : 0);
+    if (takes_part) row_.push_back(weight);
+    for (int other = 0; other < rank; ++other)
+      if (weights[index_of(rank)][index_of(other)] != 0) edges.emplace_back(other, rank);
+  }
+  if (group.size() > 1)
+    exchange_ = std::make_unique<ProgramOnVectors>(group, algorithm::neighbour_gather(group.size(), edges),
+                                                   counts, "wait for the vectors of its neighbours");
 }
 
 void Gossip::mix(std::vector<double>& own) {
-  for (Message* const one : received_) messages_->start(*one);
-  for (Message* const one : sent_) {
-    one->numbers = own;
-    messages_->start(*one);
-  }
-  for (const auto* const all : {&received_, &sent_})
-    for (const Message* const one : *all) messages_->finish(*one, "wait for the vectors of its neighbours");
-  const std::vector<double>& row = weights_[index_of(group_.rank())];
-  std::vector<double> mixed(own.size());
-  auto from = received_.begin();
-  for (int rank = 0; rank < group_.size(); ++rank) {
-    const double weight = row[index_of(rank)];
-    if (rank != group_.rank() && weight == 0) continue;
-    const std::vector<double>& theirs = rank == group_.rank() ? own : (*from++)->numbers;
-    for (std::size_t i = 0; i < mixed.size(); ++i) mixed[i] += weight * theirs[i];
-  }
-  own = std::move(mixed);
+  if (!exchange_) return;
+  const std::vector<double>& all = exchange_->numbers();
+  std::copy(own.begin(), own.end(),
+            exchange_->numbers().begin() + static_cast<std::ptrdiff_t>(own_ * own.size()));
+  exchange_->execute();
+  std::fill(own.begin(), own.end(), 0.0);
+  auto from = all.begin();
+  for (const double weight : row_)
+    for (double& one : own) one += weight * *from++;
 }
 
 Hierarchy::Hierarchy(const Group& group, int cells, std::int64_t elements) : ranks_(group.size()) {
-  if (cells < 1 || cells > ranks_)
-    throw ConfigError(fmt::format("{} cells of {} ranks: give 1 to {}", cells, ranks_, ranks_));
-  const int of_cell = (ranks_ + cells - 1) / cells;
-  cell_ = group.split(group.rank() / of_cell, 0);
-  heads_ = group.split(cell_->rank() == 0 ? 0 : -1, 0);
-  const std::int64_t bytes = elements * static_cast<std::int64_t>(sizeof(double));
-  of_cell_ = cell_->allocate(bytes);
-  if (heads_) of_heads_ = heads_->allocate(bytes);
+  const algorithm::Program of_all = algorithm::all_reduce_by_cells(ranks_, cells);
+  const int a_cell = (ranks_ + cells - 1) / cells;
+  of_cell_ = std::min(a_cell, ranks_ - group.rank() / a_cell * a_cell);
+  if (ranks_ == 1) return;
+  std::vector<std::int64_t> counts;
+  for (int block = 0; block < of_all.blocks; ++block)
+    counts.push_back((block + 1) * elements / of_all.blocks - block * elements / of_all.blocks);
+  in_cells_ = std::make_unique<ProgramOnVectors>(group, algorithm::all_reduce_in_cells(ranks_, cells), counts,
+                                                 "average with the ranks of its cell");
+  of_all_ = std::make_unique<ProgramOnVectors>(group, of_all, counts, "average with all cells");
+}
+
+void Hierarchy::average(ProgramOnVectors& sum, int ranks, std::vector<double>& own) {
+  std::copy(own.begin(), own.end(), sum.numbers().begin());
+  sum.execute();
+  for (std::size_t i = 0; i < own.size(); ++i) own[i] = sum.numbers()[i] / ranks;
 }
 
 void Hierarchy::mix_cell(std::vector<double>& own) {
-  sum_up(*cell_, of_cell_, own);
-  for (double& one : own) one /= cell_->size();
+  if (in_cells_) average(*in_cells_, of_cell_, own);
 }
 
 void Hierarchy::mix_all(std::vector<double>& own) {
-  sum_up(*cell_, of_cell_, own);
-  if (heads_) {
-    sum_up(*heads_, of_heads_, own);
-    for (double& one : own) one /= ranks_;
-    std::memcpy(of_cell_.data(), own.data(), own.size() * sizeof(double));
-  }
-  cell_->broadcast({.buffer = of_cell_, .count = std::ssize(own), .dtype = DType::f64}, 0).wait();
-  std::memcpy(own.data(), of_cell_.data(), own.size() * sizeof(double));
+  if (of_all_) average(*of_all_, ranks_, own);
 }
 
 std::vector<double> mean_of(const Group& group, const std::vector<double>& own) {
   std::vector<double> mean = own;
-  sum_up(group, group.allocate(bytes_of(own.size())), mean);
+  const Buffer buffer = group.allocate(std::ssize(own) * kBytes);
+  std::memcpy(buffer.data(), own.data(), own.size() * sizeof(double));
+  group.all_reduce({.buffer = buffer, .count = std::ssize(own), .dtype = DType::f64}, Reduction::sum).wait();
+  std::memcpy(mean.data(), buffer.data(), own.size() * sizeof(double));
   for (double& one : mean) one /= group.size();
   return mean;
 }

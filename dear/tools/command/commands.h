@@ -11,6 +11,7 @@ std::span<const AddCommand> commands();  // in the order of `dear --help`
 
 void add_train_command(CLI::App& app);      // `dear train`: a small GPT on a text, with several workers
 void add_launch_command(CLI::App& app);     // `dear launch`: a program as all ranks of a job
+void add_diagnose_command(CLI::App& app);   // `dear diagnose`: the rank by which a job failed
 void add_profile_command(CLI::App& app);    // `dear profile`: the layers of a model
 void add_replay_command(CLI::App& app);     // `dear replay`: real communication beside timed computation
 void add_simulate_command(CLI::App& app);   // `dear simulate`: policies on a modelled cluster

@@ -155,11 +155,14 @@ void add_policies_to(const OptionAdder& add, RunOptions& options) {
   add("--budget", options.budget, "TIME", "Of a round, which the schedulers greedy and most fill");
   add("--deadline", options.deadline, "TIME", "Of a round: updates that are later do not count");
   add.with_default("--levels", options.levels, "N", "Of qsgd and choco");
-  add.with_default("--ratio", options.ratio, "R", "Elements of top-k that travel");
+  add.with_default("--ratio", options.ratio, "R", "Elements of top-k and a-dsgd that travel");
+  add.with_default("--symbols", options.symbol_share, "R",
+                   "Of a-dsgd: symbols for each element of the model");
+  add.with_default("--outer-step-size", options.outer_step_size, "X", "Of the server with diloco");
+  add.with_default("--momentum", options.momentum, "X", "Likewise, from 0 to below 1");
   add.with_default("--snr", options.snr_db, "DB", "Of sums over the air: power of a symbol beside the noise");
   add.with_default("--threshold", options.threshold, "X", "Of sums over the air: least |h|^2 of a sender");
-  add.with_default("--owners", options.owners, "N",
-                   "Devices of the cohort that send an element of tamuna; 0 for all");
+  add.with_default("--owners", options.owners, "N", "Devices that send an element of tamuna; 0 for all");
   add.with_default("--cells", options.cells, "N", "Small cells of hierarchical");
   add.with_default("--intra-rounds", options.intra_rounds, "N", "Rounds in a small cell before all average");
   add.with_default("--backhaul", options.backhaul, "RATE", "Between base stations");
@@ -179,8 +182,7 @@ void add_run(CLI::App& parent) {
   std::vector<CLI::Option*> draws{add_task_to(add, *options)};
   add.with_default("--cycles", options->cycles, "N", "Of a sample's gradient");
   draws.push_back(add.with_default("--slowest", options->slowest, "HERTZ", "Of a processor"));
-  draws.push_back(add.with_default("--fastest", options->fastest, "HERTZ",
-                                   "Of a processor, also of what is drawn between them"));
+  draws.push_back(add.with_default("--fastest", options->fastest, "HERTZ", "Others lie between"));
   add.with_default("--random-share", options->random_share, "X",
                    "Of the time of computing: the mean of its random part, beside the rest");
   add_cell_to(add, options->cell);
@@ -189,8 +191,7 @@ void add_run(CLI::App& parent) {
   add.with_default("--seed", options->seed, "N", "Draws samples, places, fading, computing and noise");
   add("--csv", options->csv, "FILE", "Write a line for each round to FILE");
   add("--json", options->json, "FILE", "Likewise as JSON");
-  add("--plot", options->plot, "FILE",
-      "Draw accuracy and loss against virtual time, as SVG, PDF or PNG by its ending");
+  add("--plot", options->plot, "FILE", "Draw accuracy and loss against time: SVG, PDF or PNG by its ending");
   command->footer("The same options and seed give the same bits.");
   command->callback([options, draws] {
     for (const CLI::Option* const option : draws) options->draws = options->draws || option->count() > 0;

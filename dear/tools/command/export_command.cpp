@@ -7,8 +7,8 @@
 
 #include "dear/base/vocabulary/counted.h"
 #include "dear/base/vocabulary/units.h"
+#include "dear/tools/case_options/scenario.h"
 #include "dear/tools/command/commands.h"
-#include "dear/tools/command/scenario.h"
 #include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"
 #include "dear/workload/layers/workload_file.h"

@@ -94,7 +94,7 @@ KfacRun replay_one(const KfacReplaySettings& settings, const cases::KfacCase& on
                                              commits[static_cast<std::size_t>(last)], last - first)};
 }
 
-std::string table_of(const std::vector<KfacRun>& runs) {
+std::string replayed_table(const std::vector<KfacRun>& runs) {
   Table table({"policy", "", "passes", "gradients", "factors", "factors sent", "inverses", "inverses sent",
                "update", "iteration", "replayed / simulated"},
               {.left_columns = 2});
@@ -162,7 +162,7 @@ void replay_kfac(const KfacReplaySettings& settings, const Group& group, const s
              format_seconds(workload.backward_seconds()), format_bytes(workload.bytes()), group.size(), said)
       << "Computation is timed, not done; communication is real"
       << (group.modelled_network().empty() ? "" : " and takes the time of the modelled network") << ".\n\n"
-      << table_of(runs) << std::flush;
+      << replayed_table(runs) << std::flush;
   write_checked([&] {
     if (!settings.json.empty()) write_results(settings.json, to_json(runs, group), of_replay(group));
     if (trace) write_chrome_trace(*trace, settings.trace);

@@ -1,5 +1,8 @@
+#include <charconv>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
@@ -16,10 +19,12 @@ namespace dear::cli {
 namespace {
 
 struct LaunchArguments {
-  int ranks = 1;
+  int ranks = 0;
   std::string grace = "30s";
   bool no_prefix = false;
   bool bind = false;
+  std::string record, elastic;
+  int restarts = 0;
   std::string unused;
 };
 
@@ -34,11 +39,37 @@ std::vector<std::string> program_of(const CLI::App& command) {
   return words;
 }
 
-void run_launch(const CLI::App& command, const LaunchArguments& arguments) {
+// "3:8" begins with 8 ranks and may go on with 3; "" with as many as at first.
+int least_ranks(LaunchArguments& arguments) {
+  if (arguments.elastic.empty()) return 0;
+  const std::size_t colon = arguments.elastic.find(':');
+  int least = 0, most = 0;
+  const auto number = [&](std::string_view text, int& value) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return error == std::errc() && end == text.data() + text.size() && value >= 1;
+  };
+  const std::string_view text = arguments.elastic;
+  if (colon == std::string::npos || !number(text.substr(0, colon), least) ||
+      !number(text.substr(colon + 1), most) || least > most)
+    throw ConfigError(fmt::format("--elastic: '{}' must be two numbers of ranks, as 3:8", arguments.elastic));
+  if (arguments.ranks != 0 && arguments.ranks != most)
+    throw ConfigError(
+        fmt::format("--elastic {} begins with {} ranks, and --ranks says {}: leave out one of both",
+                    arguments.elastic, most, arguments.ranks));
+  arguments.ranks = most;
+  return least;
+}
+
+void run_launch(const CLI::App& command, LaunchArguments& arguments) {
+  const int least = least_ranks(arguments);
+  if (arguments.ranks == 0) throw ConfigError("--ranks is missing: say how many ranks to start, as in -n 4");
   const launch::Launcher launcher({.ranks = arguments.ranks,
                                    .command = program_of(command),
                                    .prefix = !arguments.no_prefix,
                                    .bind = arguments.bind,
+                                   .record = arguments.record,
+                                   .restarts = arguments.restarts,
+                                   .least_ranks = least,
                                    .grace = std::chrono::duration<double>(parse_seconds(arguments.grace))});
   if (const int code = launcher.run(); code != 0) {
     throw ExitStatus{code};
@@ -59,14 +90,19 @@ void add_launch_command(CLI::App& app) {
       ->check([](const std::string&) { return std::string("is left to the rest of the words"); });
   command->validate_positionals();
   add("-n,--ranks", arguments->ranks, "N", fmt::format("Ranks to start, 1 to {}", launch::kMostRanks))
-      ->required()
       ->check(CLI::Range(1, launch::kMostRanks));
+  add("--elastic", arguments->elastic, "MIN:MAX",
+      "Start MAX ranks; a rank that fails twice without progress is left out at a restart, down to MIN");
+  add.with_default("--restarts", arguments->restarts, "N", "Start the ranks again so often where one fails")
+      ->check(CLI::NonNegativeNumber);
   add.with_default("--grace", arguments->grace, "TIME",
                    "Time from SIGTERM, to a rank or to the launcher, to SIGKILL");
   command->add_flag("--no-prefix", arguments->no_prefix,
                     "Let ranks write straight to this output, without \"[rank] \" before each line");
   command->add_flag("--bind", arguments->bind,
                     "Keep each rank on its part of the cores; for a host that has nothing else to do");
+  add("--record", arguments->record, "DIR",
+      "Write the flight records of the ranks there, for `dear diagnose DIR`");
   command->footer(
       "The program and its arguments follow the options. Ranks find the variables of torchrun (RANK, "
       "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...) and OMP_NUM_THREADS, their share of the cores, "

@@ -11,9 +11,9 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/units.h"
 #include "dear/platform/cluster/sites.h"
+#include "dear/tools/case_options/pipeline_tables.h"
+#include "dear/tools/case_options/policy_options.h"
 #include "dear/tools/command/commands.h"
-#include "dear/tools/command/pipeline_tables.h"
-#include "dear/tools/command/policy_options.h"
 #include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"
 

@@ -49,7 +49,8 @@ struct RunOptions {
   std::int64_t cohort = 4, local_steps = 5, batch = 10, rounds = 100, levels = 4, cells = 4, intra_rounds = 4,
                owners = 0;
   double separation = 0.6, step_size = 0.1, cycles = 2e6, random_share = 0.5, snr_db = 20, threshold = 0.1,
-         ratio = 0.05, density = 0.4, consensus = 0.4;
+         ratio = 0.05, density = 0.4, consensus = 0.4, symbol_share = 0.5, outer_step_size = 0.7,
+         momentum = 0.9;
   std::string slowest = "100MHz", fastest = "1GHz", budget, deadline, seconds, backhaul = "1gbit";
   std::uint64_t seed = 1;
   std::string csv, json, plot;

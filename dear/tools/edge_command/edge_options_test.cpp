@@ -74,6 +74,8 @@ TEST(EdgeOptions, ThatCannotBeAreRefusedInOneSentence) {
            {{.levels = 0}, "--levels"},
            {{.aggregators = {"top-k"}, .ratio = 0}, "a ratio of 0"},
            {{.aggregators = {"over-the-air"}, .threshold = 0}, "infinite power"},
+           {{.aggregators = {"a-dsgd"}, .symbol_share = 0}, "share of 0"},
+           {{.aggregators = {"diloco"}, .momentum = 1}, "momentum 1"},
            {{.slowest = "2GHz"}, "give the lower first"},
            {{.deadline = "1us"}, "no device computes within the deadline"},
            {{.seconds = "5"}, "--seconds"},

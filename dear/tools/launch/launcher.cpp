@@ -1,7 +1,6 @@
 #include "dear/tools/launch/launcher.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cmath>
 #include <csignal>
@@ -13,7 +12,6 @@
 #include <unistd.h>
 #include <utility>
 
-#include <climits>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -21,22 +19,22 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/tools/launch/causes.h"
 #include "dear/tools/launch/cores.h"
-#include "dear/tools/launch/failure_lines.h"
 #include "dear/tools/launch/held_signals.h"
 #include "dear/tools/launch/keeper.h"
-#include "dear/tools/launch/pipe.h"
-#include "dear/tools/launch/rank_output.h"
 #include "dear/tools/launch/rank_process.h"
+#include "dear/tools/launch/records.h"
+#include "dear/tools/launch/restarts.h"
+#include "dear/tools/launch/sink.h"
 #include "dear/tools/launch/strays.h"
 
 namespace dear::launch {
 namespace {
 
-// Raises the limit of open files while it lives, so that there is room for three files a rank.
+// Raises the limit of open files while it lives, so that there is room for four files a rank.
 class OpenFileLimit {
  public:
   explicit OpenFileLimit(int ranks) : before_(limit_of_open_files()) {
-    const rlim_t needed = 64 + 3 * static_cast<rlim_t>(ranks);
+    const rlim_t needed = 64 + 4 * static_cast<rlim_t>(ranks);
     if (needed > before_.rlim_max) {
       throw TransportError(
           fmt::format("{} ranks need {} open files, and this system allows {}; start fewer ranks, or raise "
@@ -56,91 +54,6 @@ class OpenFileLimit {
   rlimit before_;
 };
 
-// Standard output or standard error, to which the same stream of every rank goes.
-class Sink {
- public:
-  // `who` is the name under which the launcher itself writes.
-  Sink(int fd, const LaunchOptions& options)
-      : fd_(fd), lines_(prefixes(options)), launcher_(static_cast<std::size_t>(options.ranks)) {
-    if (options.ranks_say_why) failures_.emplace(options.who);
-    begun_.resize(launcher_);
-  }
-
-  // Whether more output is taken from the ranks: no more than its reader takes.
-  [[nodiscard]] bool takes() const { return lines_.pending().size() < kMostPending; }
-  [[nodiscard]] bool empty() const { return lines_.pending().empty(); }
-  [[nodiscard]] int fd() const { return fd_; }
-
-  // Reads as much as a pipe holds, and no more: a rank that never stops writing must not keep the launcher
-  // from the others.
-  void read_from(int rank, os::FileDescriptor& source) {
-    if (!source.is_open() || !takes()) return;
-    std::array<char, 1 << 16> bytes;
-    const ssize_t got = ::read(source.get(), bytes.data(), bytes.size());
-    if (got > 0) {
-      take(static_cast<std::size_t>(rank), {bytes.data(), static_cast<std::size_t>(got)});
-    } else if (got == 0) {
-      source.close();
-    }
-  }
-  // Writes what the reader takes now. A pipe that can be written takes PIPE_BUF bytes at once.
-  void write() {
-    for (pollfd writable{.fd = fd_, .events = POLLOUT, .revents = 0};
-         !empty() && ::poll(&writable, 1, 0) > 0;) {
-      const std::string_view next = lines_.pending().substr(0, PIPE_BUF);
-      write_all(fd_, next);
-      lines_.written(next.size());
-    }
-  }
-  std::optional<SteadyTime> show_held_back() { return lines_.show_held_back(SteadyClock::now()); }
-  void finish() {
-    for (std::size_t rank = 0; rank < begun_.size(); ++rank)
-      if (!begun_[rank].empty()) lines_.feed(rank, std::exchange(begun_[rank], ""), SteadyClock::now());
-    if (failures_)
-      for (const std::string& line : failures_->said_once()) lines_.feed(0, line + "\n", SteadyClock::now());
-    failures_.reset();
-    lines_.finish();
-  }
-  // Whether a rank has said why it failed.
-  [[nodiscard]] bool knows_why() const { return knows_why_; }
-  void say(const std::string& sentence) {
-    lines_.feed(launcher_, sentence + "\n", SteadyClock::now());
-    write();
-  }
-
- private:
-  static constexpr std::size_t kMostPending = 1 << 18;
-
-  static std::vector<std::string> prefixes(const LaunchOptions& options) {
-    std::vector<std::string> prefixes;
-    for (int rank = 0; rank < options.ranks; ++rank)
-      prefixes.push_back(options.prefix ? fmt::format("[{}] ", rank) : "");
-    prefixes.push_back(options.who + ": ");
-    return prefixes;
-  }
-  // Passes on what a rank wrote, but for lines that say why it fails.
-  void take(std::size_t rank, std::string_view bytes) {
-    if (!failures_) return lines_.feed(rank, bytes, SteadyClock::now());
-    std::string& begun = begun_[rank];
-    begun += bytes;
-    for (std::size_t end = 0; (end = begun.find('\n')) != std::string::npos; begun.erase(0, end + 1))
-      if (failures_->take(std::string_view(begun).substr(0, end))) {
-        knows_why_ = true;
-      } else {
-        lines_.feed(rank, std::string_view(begun).substr(0, end + 1), SteadyClock::now());
-      }
-    if (begun.size() >= RankOutput::kLongestLine)
-      lines_.feed(rank, std::exchange(begun, ""), SteadyClock::now());
-  }
-
-  int fd_;
-  RankOutput lines_;
-  std::size_t launcher_;                  // as a writer
-  std::optional<FailureLines> failures_;  // of ranks that say why, until they are shown
-  bool knows_why_ = false;
-  std::vector<std::string> begun_;  // by rank, lines without their end, where failures are kept
-};
-
 struct Member {
   Member(int rank_number, const RankProgram& program, const Keeper& keeper)
       : rank(rank_number), process(program, keeper) {}
@@ -152,23 +65,33 @@ struct Member {
   int rank;
   RankProcess process;
   std::optional<Ending> ending;
+  bool told_to_end = false;
 };
+
+// Records of a start again lie beside those of the start before.
+std::string folder_of(const std::string& record, int restarts) {
+  return record.empty() || restarts == 0 ? record : fmt::format("{}/restart-{}", record, restarts);
+}
 
 class Supervisor {
  public:
-  explicit Supervisor(const LaunchOptions& options)
+  Supervisor(const LaunchOptions& options, int restarts)
       : options_(options),
         limit_(options.ranks),
+        records_(options.ranks, folder_of(options.record, restarts)),
         output_(STDOUT_FILENO, options),
         error_(STDERR_FILENO, options) {
     job_.secret_file = secret_file(secret_);
+    job_.restarts = restarts;
     const std::vector<std::string> inherited = inherited_environment();
     Variables variables = options.environment;
     variables.emplace_back("DEAR_CAUSES", causes_.path());
     for (int rank = 0; rank < options.ranks; ++rank) {
+      Variables of_rank = records_.variables(rank);
+      of_rank.insert(of_rank.end(), variables.begin(), variables.end());
       const RankProgram program{
           .command = options.command,
-          .environment = rank_environment(job_, rank, inherited, variables),
+          .environment = rank_environment(job_, rank, inherited, of_rank),
           .reads_input = rank == 0 && ::isatty(STDIN_FILENO) == 0,
           .piped_output = options.prefix,
           .piped_error = options.prefix || options.ranks_say_why,
@@ -179,12 +102,25 @@ class Supervisor {
     }
   }
 
+  // After run(): of a job that failed and was not told to end.
+  [[nodiscard]] std::optional<JobFailure> failure() const {
+    if (!failed_ || told_to_end_) return std::nullopt;
+    // The rank that told its cause first, and not one that was ended with it.
+    const std::optional<Causes::First>& told = causes_.first();
+    return JobFailure{.rank = told ? told->rank : failed_->rank,
+                      .signal = told ? 0 : failed_->ending->signal,
+                      .step = records_.furthest_step()};
+  }
+  void say(const std::string& sentence) { error_.say(sentence); }
+
   int run() {
     while (!over()) {
       wait();
       while (const std::optional<int> signal = signals_.next()) {
+        const bool ends = *signal != SIGUSR1 && *signal != SIGUSR2;
+        if (*signal != SIGUSR1 && !failed_) look(ends);  // before ranks act on it
         send_all(*signal);
-        if (*signal != SIGUSR1 && *signal != SIGUSR2) end_by(*signal);
+        if (ends) end_by(*signal);
       }
       causes_.read();
       pass_on_output();
@@ -195,6 +131,7 @@ class Supervisor {
     }
     kill_strays(job_.run_id);
     say_verdict();
+    write_records();
     if (failed_) return failed_->ending->exit_code();
     return all_ended() ? 0 : 128 + SIGKILL;
   }
@@ -267,8 +204,40 @@ class Supervisor {
       if (!causes_.first() && !is_explained(*failed_->ending))
         error_.say(fmt::format("rank {} {}{}", failed_->rank, failed_->ending->to_string(),
                                all_ended() ? "" : "; ending the other ranks"));
+      look(true);
       send_all(SIGTERM);
       start_grace();
+    }
+  }
+
+  [[nodiscard]] std::vector<SeenRank> seen() const {
+    std::vector<SeenRank> ranks;
+    for (const auto& member : members_) {
+      SeenRank& one = ranks.emplace_back(SeenRank{.rank = member->rank, .pid = member->process.pid()});
+      one.ended = member->ending.has_value();
+      if (!one.ended) continue;
+      one.code = member->ending->code;
+      one.signal = member->ending->signal;
+      one.told_to_end = member->told_to_end;
+    }
+    return ranks;
+  }
+  // `ends`: the ranks that live are told to end next.
+  void look(bool ends) {
+    try {
+      records_.look(seen());
+    } catch (const std::exception& error) {
+      error_.say(fmt::format("cannot write the records: {}", error.what()));
+    }
+    for (const auto& member : members_) member->told_to_end = ends && !member->ending;
+    write_records();
+  }
+  void write_records() {
+    try {
+      const auto& first = causes_.first();
+      records_.write(seen(), first ? first->rank : -1, first ? first->why : "");
+    } catch (const std::exception& error) {
+      error_.say(fmt::format("cannot write the records: {}", error.what()));
     }
   }
 
@@ -366,6 +335,7 @@ class Supervisor {
   Causes causes_;
   HeldSignals signals_;
   OpenFileLimit limit_;
+  Records records_;
   Sink output_, error_;
   std::vector<std::unique_ptr<Member>> members_;
   Keeper keeper_;  // after the members: gone before they are reaped (keeper.h)
@@ -385,11 +355,33 @@ Launcher::Launcher(LaunchOptions options) : options_(std::move(options)) {
     throw ConfigError(
         fmt::format("cannot start {} ranks: give a number from 1 to {}", options_.ranks, kMostRanks));
   }
+  if (options_.least_ranks == 0) options_.least_ranks = options_.ranks;
+  if (options_.restarts < 0 || options_.least_ranks < 1 || options_.least_ranks > options_.ranks)
+    throw ConfigError(
+        fmt::format("{} restarts with {} to {} ranks cannot be: give at least 0, and from 1 to {} ranks",
+                    options_.restarts, options_.least_ranks, options_.ranks, options_.ranks));
   if (options_.command.empty() || options_.command.front().empty()) {
     throw ConfigError("no program to launch: name it after the options");
   }
 }
 
-int Launcher::run() const { return Supervisor(options_).run(); }
+int Launcher::run() const {
+  LaunchOptions options = options_;
+  Restarts restarts(options.least_ranks, options.ranks, options.restarts);
+  for (;;) {
+    Supervisor job(options, restarts.restarts());
+    const int code = job.run();
+    const std::optional<JobFailure> failure = job.failure();
+    if (!failure) return code;
+    const std::optional<int> ranks = restarts.after(*failure);
+    if (!ranks) {
+      if (!restarts.why().empty()) job.say(restarts.why());
+      return code;
+    }
+    options.ranks = *ranks;
+    job.say(fmt::format("restart {} of {}, with {} ranks: rank {} failed, and the job had come to step {}",
+                        restarts.restarts(), options.restarts, *ranks, failure->rank, failure->step));
+  }
+}
 
 }  // namespace dear::launch

@@ -20,6 +20,14 @@ struct LaunchOptions {
   // have ended, each reason once, and who exited with which code is not.
   bool ranks_say_why = false;
   bool bind = false;  // keep each rank on its part of the cores
+  // A folder for the flight records of the ranks (records.h); none: they stay in memory.
+  std::string record = {};
+  // A job that fails is started again so often, in a new process for each rank, with as many ranks or, where
+  // a rank fails again without progress, one less, but not below `least_ranks` (restarts.h); 0: as many as at
+  // first. Ranks find the number of the restart in TORCHELASTIC_RESTART_COUNT, and go on from a checkpoint of
+  // their own.
+  int restarts = 0;
+  int least_ranks = 0;
   // From SIGTERM, or another signal that ends the job, to SIGKILL.
   std::chrono::duration<double> grace = std::chrono::seconds(30);
 };

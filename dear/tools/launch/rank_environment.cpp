@@ -63,7 +63,8 @@ Variables torchrun_variables(const Job& job, int rank) {
                          {"NODE_RANK", "0"},
                          {"MASTER_ADDR", "127.0.0.1"},
                          {"MASTER_PORT", std::to_string(job.master_port)},
-                         {"TORCHELASTIC_RUN_ID", job.run_id}};
+                         {"TORCHELASTIC_RUN_ID", job.run_id},
+                         {"TORCHELASTIC_RESTART_COUNT", std::to_string(job.restarts)}};
   if (!job.secret_file.empty()) variables.emplace_back("DEAR_SECRET_FILE", job.secret_file);
   return variables;
 }

@@ -22,6 +22,7 @@ struct Job {
   std::string run_id;            // of this job and of no other
   std::vector<int> cores = {0};  // that this process may run on
   std::string secret_file{};     // that only this user may read; see make_secret()
+  int restarts = 0;              // of these ranks before
 };
 Job describe_job(int ranks);
 

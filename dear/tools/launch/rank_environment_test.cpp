@@ -22,11 +22,11 @@ const Job kJob{
     .ranks = 4, .master_port = 4711, .run_id = "dear-1-2", .cores = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}};
 
 TEST(RankEnvironment, SetsTheVariablesOfTorchrun) {
-  EXPECT_THAT(
-      rank_environment(kJob, 3, {}, {}),
-      UnorderedElementsAre("RANK=3", "WORLD_SIZE=4", "LOCAL_RANK=3", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=0",
-                           "GROUP_WORLD_SIZE=1", "NODE_RANK=0", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=4711",
-                           "TORCHELASTIC_RUN_ID=dear-1-2", "OMP_NUM_THREADS=2"));
+  EXPECT_THAT(rank_environment(kJob, 3, {}, {}),
+              UnorderedElementsAre(
+                  "RANK=3", "WORLD_SIZE=4", "LOCAL_RANK=3", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=0",
+                  "GROUP_WORLD_SIZE=1", "NODE_RANK=0", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=4711",
+                  "TORCHELASTIC_RUN_ID=dear-1-2", "TORCHELASTIC_RESTART_COUNT=0", "OMP_NUM_THREADS=2"));
 }
 
 TEST(RankEnvironment, NamesTheSecretAndDoesNotHoldIt) {

@@ -48,6 +48,7 @@ class RankProcess {
 
   // A file that is readable as soon as the process has ended.
   [[nodiscard]] int pidfd() const { return pidfd_.get(); }
+  [[nodiscard]] pid_t pid() const { return pid_; }
   [[nodiscard]] Ending ending() const;  // once pidfd() is readable
   // Sends the signal to the whole group, then SIGCONT: a stopped process takes no signal but SIGKILL.
   void send(int signal) const;

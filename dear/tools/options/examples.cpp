@@ -14,6 +14,7 @@ struct Example {
 constexpr std::array kExamples{
     Example{"dear train", "dear train --workers 2 --network 1gbit --compare serial,wfbp,dear"},
     Example{"dear launch", "dear launch -n 4 -- ./program --an-option-of-its-own"},
+    Example{"dear diagnose", "dear launch -n 4 --record run -- ./program; dear diagnose run"},
     Example{"dear profile", "dear profile resnet50.pt --input 8x3x224x224 --out resnet50.json"},
     Example{"dear replay",
             "dear replay --model resnet50 --workers 2 --network 1gbit --policy serial,wfbp,dear"},

@@ -14,6 +14,7 @@
 #include "dear/base/archive/step_folder.h"
 #include "dear/base/archive/zip_reader.h"
 #include "dear/base/os/start_thread.h"
+#include "dear/base/recorder/recorder.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/train/checkpoint/loading.h"
@@ -113,6 +114,7 @@ class Checkpoints::Impl {
           options_.say(fmt::format("{}; the checkpoint before it is taken", error.what()));
         continue;
       }
+      recorder::note_first_step(saved.step);
       return saved.sharded ? checkpoint::load_shards(state, shards, options)
                            : checkpoint::load_whole(state, saved.path, options);
     }

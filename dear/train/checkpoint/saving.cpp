@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/archive/pickle.h"
+#include "dear/base/recorder/recorder.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/agreement/control_plane.h"
 #include "dear/comm/group/exchange.h"
@@ -49,6 +50,7 @@ void CopySink::write(const std::string& name, const torch::Tensor& dense) {
   copies_.emplace_back(name, dense.clone(at::MemoryFormat::Preserve));
 }
 void CopySink::write_file(const std::string& path) const {
+  const recorder::Files files(path);
   archive::ZipWriter writer(path);
   for (const auto& [name, values] : copies_) writer.add(name, bytes_of(values));
   for (const auto& [name, text] : texts_) writer.add(name, std::string_view(text));
@@ -60,7 +62,10 @@ void CopySink::write_file(const std::string& path) const {
 void on_every_rank(const Group& group, const std::function<void()>& act) {
   std::string error;
   try {
-    patiently(group, act);
+    patiently(group, [&] {
+      const recorder::Files files("");
+      act();
+    });
   } catch (const TimeoutError&) {  // all ranks have it
     throw;
   } catch (const TransportError&) {

@@ -2,20 +2,18 @@
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
-#include "dear/base/vocabulary/deadline.h"
+#include "dear/base/os/interruption.h"
+#include "dear/base/os/start_thread.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/group/exchange.h"
 
 namespace dear {
 namespace {
-
-constexpr std::int64_t kMostCalls = 1'000'000;  // between two exchanges
-// What exchanges may take of the time. The number of calls until the next one is fixed by the speed of the
-// past, and steps may become slower: so there are no fewer exchanges than that allows.
-constexpr double kShare = 0.01;
 
 // A handler of signals has no argument of ours.
 std::atomic<int> has_come{0};
@@ -61,40 +59,99 @@ void uninstall() {
   if (mine.also != 0) ::sigaction(mine.also, &mine.also_before, nullptr);
 }
 
-// A message from rank to rank; rank 0's says in how many calls they do so again.
-struct News {
-  std::int64_t stop = 0, calls = 1;  // the signal
-};
-
 }  // namespace
 
 StopOnSignal::StopOnSignal(const Group& group, Options options)
-    : group_(group.duplicate()), options_(options) {
+    : group_(group.duplicate()), options_(std::move(options)) {
   install(options_.signal, options_.also);
+  if (group_.size() == 1) return;
+  try {
+    thread_ = os::start_thread("that asks for signals", [this] { exchange(); });
+  } catch (...) {
+    uninstall();
+    throw;
+  }
 }
 
-StopOnSignal::~StopOnSignal() { uninstall(); }
+StopOnSignal::~StopOnSignal() {
+  if (thread_.joinable() && ::getpid() != process_) {
+    thread_.detach();  // a child that was forked has this object, but not its thread
+  } else if (thread_.joinable()) {
+    {
+      const std::lock_guard lock(mutex_);
+      leaves_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  uninstall();
+}
+
+int StopOnSignal::own_signal() const {
+  if (const int came = has_come; came != 0) return came;
+  const bool there = asked_ || (!options_.file.empty() && ::access(options_.file.c_str(), F_OK) == 0);
+  return there ? options_.signal : 0;
+}
+
+void StopOnSignal::exchange() {
+  struct News {
+    int signal = 0;
+    bool leaves = false;
+  };
+  try {
+    for (;;) {
+      News mine;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait_for(lock, options_.interval, [this] { return leaves_; });
+        mine.leaves = leaves_;
+      }
+      mine.signal = own_signal();
+      bool over = false;
+      for (const News& one : comm::all_gather_values(group_, mine)) {
+        heard_ = std::max(heard_.load(), one.signal);
+        over = over || one.leaves;
+      }
+      if (heard_ != 0) return agree_on_the_step(heard_);
+      if (over) return;
+    }
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    failure_ = std::current_exception();
+    held_ = false;
+    changed_.notify_all();
+  }
+}
+
+void StopOnSignal::agree_on_the_step(int signal) {
+  std::int64_t calls = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    held_ = true;
+    calls = calls_;
+  }
+  const std::vector<std::int64_t> all = comm::all_gather_values(group_, calls);
+  const std::lock_guard lock(mutex_);
+  last_ = *std::max_element(all.begin(), all.end()) + 1;
+  stopped_ = signal;
+  held_ = false;
+  changed_.notify_all();
+}
 
 bool StopOnSignal::requested() {
-  if (stopped_ != 0) return true;
-  if (++calls_ < next_) return false;
-  const double now = now_seconds();
-  const double seconds = std::max((now - last_) / static_cast<double>(calls_), 1e-9);  // of a call
-  const int came = has_come;
-  const News mine{
-      .stop = came != 0 ? came
-              : asked_  ? options_.signal
-                        : 0,
-      .calls = last_ == 0 ? 1
-                          : static_cast<std::int64_t>(
-                                std::min(options_.interval.count(), exchange_seconds_ / kShare) / seconds)};
-  const std::vector<News> all = comm::all_gather_values(group_, mine);
-  exchange_seconds_ = last_ == 0 ? now_seconds() - now : std::min(exchange_seconds_, now_seconds() - now);
-  for (const News& one : all) stopped_ = std::max(stopped_, static_cast<int>(one.stop));
-  next_ = std::clamp<std::int64_t>(all.front().calls, 1, kMostCalls);
-  calls_ = 0;
-  last_ = now_seconds();
-  return stopped_ != 0;
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, os::kInterruptionInterval, [this] { return !held_; })) {
+    lock.unlock();
+    os::check_interruption();
+    lock.lock();
+  }
+  if (failure_) std::rethrow_exception(failure_);
+  ++calls_;
+  if (group_.size() == 1 && !last_ && own_signal() != 0) {
+    stopped_ = own_signal();
+    last_ = calls_;
+  }
+  return last_ && calls_ >= *last_;
 }
 
 }  // namespace dear

@@ -1,6 +1,11 @@
 #include "dear/train/checkpoint/stop_on_signal.h"
 
+#include <chrono>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -33,6 +38,58 @@ TEST(StopOnSignal, IsTheSameCallOnEveryRank) {
   EXPECT_EQ(calls[0], calls[1]);
   EXPECT_EQ(calls[0], calls[2]);
   EXPECT_LT(calls[0], 100'000'000);
+}
+
+// Steps of a millisecond, then of a second: the time counts, and not the calls.
+TEST(StopOnSignal, DoesNotCountOnTheSpeedOfEarlierSteps) {
+  std::vector<int> calls(2);
+  const auto begin = std::chrono::steady_clock::now();
+  run_all(2, [&](int rank, Group group) {
+    StopOnSignal stop(group, {.interval = std::chrono::milliseconds(20)});
+    for (int call = 0; call < 200; ++call) {
+      EXPECT_FALSE(stop.requested());
+      group.barrier().wait();
+    }
+    if (rank == 1) stop.request();
+    int& slow = calls[static_cast<std::size_t>(rank)];
+    do {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      ++slow;
+    } while (!stop.requested() && slow < 20);
+    EXPECT_TRUE(stop.comes());
+  });
+  EXPECT_EQ(calls[0], calls[1]);
+  EXPECT_LE(calls[0], 3);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+}
+
+TEST(StopOnSignal, LooksForAFile) {
+  const std::string file = ::testing::TempDir() + "stop-now";
+  std::filesystem::remove(file);
+  std::vector<int> calls(3);
+  run_all(3, [&](int rank, Group group) {
+    StopOnSignal stop(group, {.interval = std::chrono::milliseconds(1), .file = rank == 2 ? file : ""});
+    EXPECT_FALSE(stop.requested());
+    group.barrier().wait();
+    if (rank == 0) std::ofstream(file) << "";
+    calls[static_cast<std::size_t>(rank)] = calls_until_stop(stop, 100'000'000);
+    EXPECT_EQ(stop.signal(), SIGTERM);
+  });
+  EXPECT_EQ(calls[0], calls[1]);
+  EXPECT_EQ(calls[0], calls[2]);
+}
+
+// One that ends its loop without a signal keeps nobody waiting.
+TEST(StopOnSignal, MayEndOnOneRankFirst) {
+  run_all(2, [&](int rank, Group group) {
+    {
+      StopOnSignal stop(group, {.interval = std::chrono::milliseconds(10)});
+      EXPECT_FALSE(stop.requested());
+      if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      EXPECT_FALSE(stop.requested());
+    }
+    group.barrier().wait();
+  });
 }
 
 TEST(StopOnSignal, TakesTheSignalWhileItLives) {

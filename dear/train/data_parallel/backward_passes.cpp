@@ -39,7 +39,10 @@ void BackwardPasses::gradient_arrived(const std::size_t& parameter) {
   own_.throw_if_failed();
   const int pass = torch::autograd::get_current_graph_task_id();
   if (parameter == autograd::GradientHooks::kNone) return;
-  if (own_.state_.begins_pass(pass)) own_.or_fail([&] { backward_pass_began(parameter, pass); });
+  if (own_.state_.begins_pass(pass)) {
+    own_.stragglers.backward_began();
+    own_.or_fail([&] { backward_pass_began(parameter, pass); });
+  }
   if (parameter == autograd::GradientHooks::kNone) return;  // since now
   if (own_.participation_.begins()) own_.uneven_inputs.begin_step();
   // A gradient that was made with create_graph may be differentiated: see [Note: second order].

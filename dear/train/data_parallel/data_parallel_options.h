@@ -9,6 +9,8 @@
 
 #include "dear/base/vocabulary/say.h"
 #include "dear/predict/balance/batch_shares.h"
+#include "dear/predict/balance/measured_shards.h"
+#include "dear/predict/balance/slow_ranks.h"
 #include "dear/schedule/codec/compression.h"
 #include "dear/train/data_parallel/bucket_choice.h"
 #include "dear/train/model/buffer_sync.h"
@@ -101,17 +103,24 @@ struct DataParallelOptions {
   // every rank, for weights that are negative, not finite, all 0 or not one for each rank; where the group
   // takes equal shards only (Group::takes_shares()); on a device with streams, and with whole tensors.
   std::vector<double> shards{};
+  // Shards begin with `shards` and follow the measured speeds of links and updates: ranks measure them in
+  // messages of their own once the first steps are over, and again where the time of a step drifts. Rank 0
+  // says how shards have changed. Results, and ConfigErrors, are those of `shards` and of MeasuredShards.
+  std::optional<ShardMeasuring> measured_shards{};
   // Ranks share each batch in proportion to their speeds (DataParallel::batch_shares()), and the mean stays
   // that over all samples. Every step then says its samples(), whatever the shares are: what came counts.
   // ConfigError, on every rank, for what BatchShares refuses, and for a model on a device with streams.
   std::optional<Balance> balance{};
+  // Rank 0 names a rank that computes a fifth longer than the median rank for three windows of half a minute,
+  // with its host and the part of the step that takes longer. Not for a model on a device with streams.
+  std::optional<SlowRankLimits> slow_ranks = SlowRankLimits{};
   bool record_trace = false;  // spans of layers, waits, updates and collectives; costs about 2 us an operator
   // Runs a wait that an operator or a gradient's hook makes, on its thread: a binding to another language
   // lets go of that language's lock around it. Without it the wait is called as it is.
   std::function<void(const std::function<void()>& wait)> around_wait{};
-  // Is told, on rank 0, why the program's optimiser updates the parameters, which policy the first steps
-  // chose, and once of each parameter whose gradient came sparse in the first step how it travels; without it
-  // the sentence goes to standard error. From a thread of the group's.
+  // Is told, on rank 0, which rank is slow, why the program's optimiser updates the parameters, which policy
+  // the first steps chose, and once of each parameter whose gradient came sparse in the first step how it
+  // travels; without it the sentence goes to standard error. From a thread of the group's.
   Say say{};
   // For a model on a device with streams, such as a GPU: its collectives
   // (train/streams/stream_collectives.h), over the ranks of the group, which tell each other the rest in

@@ -114,6 +114,12 @@ void Engines::reshard(const std::vector<double>& weights) {
   own_.changes_->end_choice();
 }
 
+void Engines::cut_shards(const std::vector<double>& weights) {
+  own_.options_.shards = weights;
+  shares_ = std::make_shared<ShardShares>(shard_shares(weights));
+  replace_engine(own_.fusion_, "shards of other sizes", own_.changes_->decision());
+}
+
 std::vector<DataParallel::StateOfParameter> Engines::optimizer_state() {
   own_.throw_if_failed();
   std::vector<std::optional<OptimizerState>> states;
@@ -253,10 +259,16 @@ void Engines::agree_on_shards() {
   agree(own_.group_, "weights of shards", fmt::format("{:a}", fmt::join(weights, " ")));
   if (weights.empty()) return shares_.reset();
   const int ranks = own_.group_.size();
-  if (own_.on_streams()) StreamTraining::refuse("unequal shards");
   if (std::ssize(weights) != ranks)
     throw ConfigError(
         fmt::format("{} weights of shards for {} ranks: give one for each rank", weights.size(), ranks));
+  require_shares();
+  auto shares = std::make_shared<ShardShares>(shard_shares(weights));
+  if (ranks > 1) shares_ = std::move(shares);
+}
+
+void Engines::require_shares() const {
+  if (own_.on_streams()) StreamTraining::refuse("unequal shards");
   if (own_.options_.ownership != Ownership::cut)
     throw ConfigError(
         "tensors that stay whole lie in equal shards: leave out the weights of shards, or ownership");
@@ -265,8 +277,6 @@ void Engines::agree_on_shards() {
         fmt::format("this group ({}) has equal shards only: leave out the weights of shards, or "
                     "train on shared memory or over Gloo",
                     own_.group_.description()));
-  auto shares = std::make_shared<ShardShares>(shard_shares(weights));
-  if (ranks > 1) shares_ = std::move(shares);
 }
 
 // Ranks may go different ways from here on: none may change what another one reads. After a failure the

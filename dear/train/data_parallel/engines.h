@@ -27,7 +27,10 @@ class Engines {
   [[nodiscard]] std::unique_ptr<Engine> make_engine(const View& decision = {});
   void make_first_engine();
   void regroup(Fusion fusion);
+  void require_shares() const;  // ConfigError where shards are equal always
   void reshard(const std::vector<double>& weights);
+  // The same weights on every rank, between two steps, while nothing is on its way.
+  void cut_shards(const std::vector<double>& weights);
   void choose_buckets();           // after each step
   void leave_one_copy() noexcept;  // at the end
 

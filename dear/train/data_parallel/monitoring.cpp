@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/recorder/recorder.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/agreement/control_plane.h"
 #include "dear/comm/group/exchange.h"
@@ -38,6 +39,7 @@ void Monitoring::share(const Group& group) {
 
 void Monitoring::found(const std::string& which, std::int64_t iteration) {
   if (which.empty() || !nonfinite_.empty()) return;
+  recorder::note_not_finite(iteration, which);
   nonfinite_ = fmt::format("rank {}: {}, in iteration {}", rank_, which, iteration);
   if (check_ == GradientCheck::error)
     throw Error(

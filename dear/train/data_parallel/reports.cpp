@@ -62,6 +62,12 @@ DataParallelStatistics Reports::statistics() const {
   return all;
 }
 
+double Reports::exposed_seconds() const {
+  double seconds = own_.alone_ ? 0 : own_.record_.exposed_seconds(own_.engine_.get());
+  for (const auto& counts : own_.counts_beside_) seconds += counts().exposed_seconds;
+  return seconds;
+}
+
 metrics::StepSample Reports::sample() const {
   const DataParallelStatistics now = statistics();
   if (!own_.engine_)

@@ -19,6 +19,7 @@ class Reports {
   [[nodiscard]] Workload profile();
   [[nodiscard]] Workload measured() const;
   [[nodiscard]] DataParallelStatistics statistics() const;
+  [[nodiscard]] double exposed_seconds() const;  // of the statistics
   [[nodiscard]] metrics::StepSample sample() const;
   [[nodiscard]] MemoryReport memory() const;
   [[nodiscard]] double clock_now();  // seconds, or a mark: [Note: times of a device]

@@ -58,7 +58,7 @@ DataParallelStatistics RunRecord::statistics(const Engine* engine) const {
   const std::vector<std::int64_t> buckets = engine->model().bucket_bytes();
   const std::int64_t bytes = std::accumulate(buckets.begin(), buckets.end(), std::int64_t{0});
   return {.iterations = commits(engine) - given_up_,
-          .exposed_seconds = earlier_.exposed_seconds + conductor.exposed_seconds(),
+          .exposed_seconds = exposed_seconds(engine),
           .waits = earlier_.waits + conductor.wait_count(),
           .parameter_bytes = bytes,
           .buckets = buckets.size(),
@@ -118,6 +118,10 @@ std::vector<Span> RunRecord::spans(const Engine& engine) const {
   std::stable_sort(spans.begin(), spans.end(),
                    [](const Span& a, const Span& b) { return a.begin_seconds < b.begin_seconds; });
   return spans;
+}
+
+double RunRecord::exposed_seconds(const Engine* engine) const {
+  return engine ? earlier_.exposed_seconds + engine->conductor().exposed_seconds() : 0;
 }
 
 void RunRecord::remove_part(const void* part) {

@@ -33,6 +33,7 @@ class RunRecord {
   // Other layers are trained from now on: what was measured of those before counts no more.
   void layers_end();
   void step_given_up() { ++given_up_; }
+  [[nodiscard]] double exposed_seconds(const Engine* engine) const;
   // Adds the spans of a part beside the engine to spans(), until `part` is removed.
   using Spans = std::function<std::vector<Span>()>;
   void add_part(const void* part, Spans spans) { parts_[part] = std::move(spans); }

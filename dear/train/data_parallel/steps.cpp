@@ -106,11 +106,13 @@ void Trainer::commit() {
   state_.step_taken();
   uneven_inputs.end_step();
   monitoring_.count(metrics::StepListeners::End::taken);
+  stragglers.step_ended();
   if (verifier_ && verifier_->counts_to_due()) {
     waits.wait_for_all();
     verifier_->send(scanned_.trained);
   }
   engines.choose_buckets();
+  shard_changes.step_ended();
 }
 
 // Sends what is left, as every rank does; what comes back is dropped.
@@ -145,6 +147,7 @@ void Trainer::discard() {
   passes.forget_arrivals();
   uneven_inputs.end_step();
   engines.choose_buckets();
+  shard_changes.step_ended();
 }
 
 void Trainer::discard_step() {

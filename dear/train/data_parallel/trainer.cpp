@@ -77,9 +77,15 @@ Trainer::Trainer(const Model& model, std::unique_ptr<Optimizer> optimizer, const
     throw ConfigError(
         fmt::format("verify_every is {}: give a number of steps, or 0 for never", options_.verify_every));
   agree(group_, "verify_every", std::to_string(options_.verify_every));
+  agree(group_, "naming of slow ranks",
+        options_.slow_ranks ? fmt::format("{:a} s, {} windows, {:a}, from step {}",
+                                          options_.slow_ranks->window_seconds, options_.slow_ranks->windows,
+                                          options_.slow_ranks->behind, options_.slow_ranks->first_step)
+                            : "off");
   agree(group_, "choice of buckets",
         fmt::format("{}, profile after {} steps", options_.buckets.text, options_.profile_steps));
   uneven_inputs.begin_balance();
+  shard_changes.begin();
   changes_.emplace(group_, options_, scanned_.trained.front().tensor.device());
   fusion_ = options_.buckets.first;
   recording_ = options_.record_trace || changes_->measures();

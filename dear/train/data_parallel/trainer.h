@@ -25,7 +25,9 @@
 #include "dear/train/data_parallel/part_of_training.h"
 #include "dear/train/data_parallel/reports.h"
 #include "dear/train/data_parallel/run_record.h"
+#include "dear/train/data_parallel/shard_changes.h"
 #include "dear/train/data_parallel/shared_buffers.h"
+#include "dear/train/data_parallel/stragglers.h"
 #include "dear/train/data_parallel/uneven_inputs.h"
 #include "dear/train/data_parallel/verifier.h"
 #include "dear/train/data_parallel/waits.h"
@@ -91,7 +93,9 @@ class Trainer : public autograd::OperatorObserver {
   friend class PartOfTraining;
   friend class Rebuilding;
   friend class Reports;
+  friend class ShardChanges;
   friend class SharedBuffers;
+  friend class Stragglers;
   friend class UnevenInputs;
   friend class Waits;
   friend class TrainingState;
@@ -171,7 +175,9 @@ class Trainer : public autograd::OperatorObserver {
   GradientChanges gradient_changes{*this};
   ModelChanges model_changes{*this};
   Reports reports{*this};
+  ShardChanges shard_changes{*this};
   SharedBuffers shared_buffers{*this};
+  Stragglers stragglers{*this};
   UnevenInputs uneven_inputs{*this};
   Waits waits{*this};
 

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/recorder/recorder.h"
+#include "dear/base/vocabulary/deadline.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/buckets/whole_tensors.h"
 #include "dear/train/autograd/operator_observer.h"
@@ -97,8 +99,14 @@ void BucketUpdates::update(const Update& work, std::int64_t iteration) {
       if (!by_program_ || drop_) model_.buckets()[part->bucket].zero_gradients(part->elements);
     };
     if (streams_ == nullptr) {
+      const double begin = now_seconds();
       update_part(*part, iteration);
-      return zero();
+      zero();
+      seconds_ += now_seconds() - begin;
+      const BucketStorage& bucket = model_.buckets()[part->bucket];
+      bytes_ += static_cast<double>(own_range(*part).size()) *
+                static_cast<double>(bucket.parameters().element_size());
+      return;
     }
     const auto guard = streams_->on_communication();
     update_part(*part, iteration);
@@ -136,10 +144,11 @@ void BucketUpdates::require_finite_parameters(std::int64_t iteration) const {
 }
 
 void BucketUpdates::require_none(const std::string& nonfinite, std::int64_t iteration) const {
-  if (!nonfinite.empty())
-    throw Error(fmt::format(
-        "rank {}: {}, after the update of iteration {}: look at the learning rate, or check gradients, too",
-        group_.rank(), nonfinite, earlier_iterations_ + iteration));
+  if (nonfinite.empty()) return;
+  recorder::note_not_finite(earlier_iterations_ + iteration, nonfinite);
+  throw Error(fmt::format(
+      "rank {}: {}, after the update of iteration {}: look at the learning rate, or check gradients, too",
+      group_.rank(), nonfinite, earlier_iterations_ + iteration));
 }
 
 }  // namespace dear::train

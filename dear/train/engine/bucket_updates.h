@@ -50,6 +50,17 @@ class BucketUpdates {
   [[nodiscard]] std::int64_t count() const { return optimizer_->updates(); }  // between two iterations
   // Updates a bucket, and zeroes its gradients. Aborts the group when it throws.
   void update(const Update& work, std::int64_t iteration);
+  // How quick they were since the last call of measure_from_now(), in bytes of parameters that this rank
+  // updates; 0 where there was none.
+  // While updates are at work, too.
+  [[nodiscard]] double bytes_per_second() const {
+    const double seconds = seconds_;
+    return seconds > 0 ? bytes_ / seconds : 0;
+  }
+  void measure_from_now() {
+    seconds_ = 0;
+    bytes_ = 0;
+  }
   // While true, updates change nothing: the gradients that were reduced are dropped.
   void drop(bool drop) { drop_ = drop; }
   [[nodiscard]] bool drops() const { return drop_; }
@@ -104,6 +115,7 @@ class BucketUpdates {
   std::unique_ptr<optim::ShardedOptimizer> optimizer_;
   optim::TensorSet left_out_;
   std::atomic<bool> drop_ = false;
+  std::atomic<double> seconds_ = 0, bytes_ = 0;
 };
 
 }  // namespace dear::train

@@ -1,4 +1,4 @@
-#include "dear/tools/command/pipeline_tables.h"
+#include "dear/tools/case_options/pipeline_tables.h"
 
 #include <algorithm>
 #include <cmath>

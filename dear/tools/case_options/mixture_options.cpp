@@ -1,4 +1,4 @@
-#include "dear/tools/command/mixture_options.h"
+#include "dear/tools/case_options/mixture_options.h"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/units.h"
 #include "dear/predict/sim/simulate.h"
-#include "dear/tools/command/simulated_cases.h"
+#include "dear/tools/case_options/simulated_cases.h"
 #include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/table.h"
 

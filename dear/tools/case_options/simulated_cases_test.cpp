@@ -1,4 +1,4 @@
-#include "dear/tools/command/simulated_cases.h"
+#include "dear/tools/case_options/simulated_cases.h"
 
 #include <algorithm>
 #include <string>

@@ -1,4 +1,4 @@
-#include "dear/tools/command/kfac_policies.h"
+#include "dear/tools/case_options/kfac_policies.h"
 
 #include <set>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "dear/tools/command/scenario.h"
+#include "dear/tools/case_options/scenario.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "dear/tools/command/policy_options.h"
+#include "dear/tools/case_options/policy_options.h"
 
 #include <utility>
 
