@@ -17,6 +17,7 @@ PART = re.compile(r"(<!-- help of (.+?) -->\n)(.*?)(<!-- end of help -->)", re.D
 # Marks of examples, see pages.py: docs.commands runs what has none. calls_test.py looks at the options of all.
 MARKS = {
     "dear launch": "not run: the program is the reader's",
+    "dear diagnose": "not run: the program is the reader's",
     "dear profile": "not run: the file is the reader's",
     "dear train": "not run: minutes",
     "dear tune training": "not run: minutes",

@@ -61,10 +61,11 @@ int least_ranks(LaunchArguments& arguments) {
 }
 
 void run_launch(const CLI::App& command, LaunchArguments& arguments) {
+  const std::vector<std::string> program = program_of(command);
   const int least = least_ranks(arguments);
   if (arguments.ranks == 0) throw ConfigError("--ranks is missing: say how many ranks to start, as in -n 4");
   const launch::Launcher launcher({.ranks = arguments.ranks,
-                                   .command = program_of(command),
+                                   .command = program,
                                    .prefix = !arguments.no_prefix,
                                    .bind = arguments.bind,
                                    .record = arguments.record,
