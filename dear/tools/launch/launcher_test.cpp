@@ -363,7 +363,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"NoRanks", {"launch", "-n", "0", "true"}, "must be from"},
         Refusal{"TooManyRanks", {"launch", "-n", "1025", "true"}, "must be from"},
         Refusal{"RanksAreNoNumber", {"launch", "-n", "two", "true"}, "two"},
-        Refusal{"RanksNotGiven", {"launch", "true"}, "required"},
+        Refusal{"RanksNotGiven", {"launch", "true"}, "--ranks is missing"},
         Refusal{"NoProgram", {"launch", "-n", "2"}, "no program to launch"},
         Refusal{"UnknownOption", {"launch", "-n", "2", "--fast", "true"}, "no option --fast"},
         Refusal{"GraceWithoutUnit", {"launch", "-n", "2", "--grace", "5", "true"}, "5"},
