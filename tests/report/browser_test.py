@@ -7,10 +7,9 @@ import sys
 import tempfile
 import unittest
 
-from devtools import Browser
+from devtools import FRAMES, Browser
 
 DEAR = CHROMIUM = ""
-FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
 class Page(unittest.TestCase):
