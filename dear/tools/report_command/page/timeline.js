@@ -64,6 +64,7 @@ class Panel {
     this.view = view;
     this.shift = 0;  // of this run's time, so that iterations begin together
     this.lanes = run.trace.lanes.map(spans_of);
+    this.activities = run.trace.names.map((name) => name[1]);
     this.exposed = new Map(run.trace.by_rank.map((rank) => [rank.rank, intervals_of(rank.exposed)]));
     this.end = Math.max(...this.lanes.map((lane) => lane.latest[lane.latest.length - 1]));
     this.row = 0;
@@ -218,46 +219,56 @@ class Panel {
     }
     brush.fillStyle = row === this.row && document.activeElement === this.canvas ? colours.accent : colours.ink;
     brush.fillText(this.label(lane), 6, y + ROW / 2 + 1, LABELS - 10);
-    const right = LABELS + this.field;
-    let last_pixel = -1, last_style = "";
+    // Whole pixels are filled quicker than parts of them, and neighbours of one colour as one.
+    const right = LABELS + this.field, pixel = 1 / this.ratio, whole_pixels = (x) => Math.round(x * this.ratio) * pixel;
+    let filled = "", begin_of_box = 0, end_of_box = 0, box = "";
+    const fill_box = () => {
+      if (box !== filled) brush.fillStyle = colours[filled = box];
+      if (end_of_box > begin_of_box) brush.fillRect(begin_of_box, y + 2, end_of_box - begin_of_box, ROW - 4);
+      box = "";
+    };
     for (let i = first_above(lane.latest, from); i < lane.begins.length && lane.begins[i] < to; ++i) {
-      let x = LABELS + (lane.begins[i] - from) * scale;
-      const whole = (lane.ends[i] - lane.begins[i]) * scale;
-      if (whole < 1) {
-        const pixel = Math.floor(x);
-        if (pixel === last_pixel) continue;
-        last_pixel = pixel;
-      }
-      const end = Math.min(right, x + Math.max(whole - (whole > 3 ? 0.5 : 0), 0.8));
-      x = Math.max(LABELS, x);
+      const begin = LABELS + (lane.begins[i] - from) * scale, length = (lane.ends[i] - lane.begins[i]) * scale;
+      const x = whole_pixels(Math.max(LABELS, begin));
+      const end = Math.min(right, Math.max(whole_pixels(begin + length) - (length > 3 ? pixel : 0), x + pixel));
       if (end <= x) continue;
-      const [name, activity] = this.run.trace.names[lane.names[i]];
-      if (activity !== last_style) brush.fillStyle = colours[last_style = activity];
-      brush.fillRect(x, y + 2, end - x, ROW - 4);
+      const activity = this.activities[lane.names[i]], chosen = row === this.row && i === this.chosen;
+      if (activity === box && x <= end_of_box) {
+        end_of_box = Math.max(end_of_box, end);
+      } else {
+        if (box) fill_box();
+        [box, begin_of_box, end_of_box] = [activity, x, end];
+      }
       if (end - x > 34) {
+        fill_box();
+        const name = this.run.trace.names[lane.names[i]][0];
         brush.fillStyle = activity === "wait" ? colours.ink : activity === "forward" || activity === "backward" || activity === "other" ? colours["on-colour"] : "#111418";
         brush.fillText(name.length * 6 > end - x - 6 ? `${name.slice(0, Math.floor((end - x - 12) / 6))}…` : name, x + 3, y + ROW / 2 + 1, end - x - 4);
-        last_style = "";
+        filled = "";
       }
-      if (row === this.row && i === this.chosen) {
+      if (chosen) {
+        if (box) fill_box();
         brush.strokeStyle = colours.ink;
         brush.lineWidth = 2;
         brush.strokeRect(x, y + 2, Math.max(end - x, 2), ROW - 4);
       }
     }
+    if (box) fill_box();
     if (lane.lane === "compute") this.draw_exposed(brush, lane.rank, y, from, to, scale, colours);
   }
   draw_exposed(brush, rank, y, from, to, scale, colours) {
     const parts = this.exposed.get(rank);
     brush.fillStyle = colours.exposed;
-    let last_pixel = -1;
+    const pixel = 1 / this.ratio, whole_pixels = (x) => Math.round(x * this.ratio) * pixel, right = LABELS + this.field;
+    let begin_of_box = 0, end_of_box = 0;
+    const fill_box = () => { if (end_of_box > begin_of_box) brush.fillRect(begin_of_box, y + ROW - 5, end_of_box - begin_of_box, 4); };
     for (let i = first_above(parts.ends, from); i < parts.begins.length && parts.begins[i] < to; ++i) {
-      const x = LABELS + Math.max(0, (parts.begins[i] - from) * scale);
-      const end = Math.min(LABELS + this.field, LABELS + (parts.ends[i] - from) * scale);
-      if (end - x < 1 && Math.floor(x) === last_pixel) continue;
-      last_pixel = Math.floor(x);
-      brush.fillRect(x, y + ROW - 5, Math.max(end - x, 0.8), 4);
+      const x = whole_pixels(LABELS + Math.max(0, (parts.begins[i] - from) * scale));
+      const end = Math.min(right, Math.max(whole_pixels(LABELS + (parts.ends[i] - from) * scale), x + pixel));
+      if (x > end_of_box) { fill_box(); begin_of_box = x; }
+      end_of_box = end;
     }
+    fill_box();
   }
   draw_axis(brush, colours) {
     const length = this.view.end - this.view.begin, scale = this.field / length, y = this.rows_height;
