@@ -44,7 +44,8 @@ def write_trace(dear: str, folder: str, model: str, ranks: int, iterations: int)
         for event in trace["traceEvents"]:
             mine = {**event, "pid": rank}
             if event["ph"] == "X":
-                mine |= {"ts": event["ts"] * slower, "dur": event["dur"] * slower}
+                begin, end = (round(slower * time, 3) for time in (event["ts"], event["ts"] + event["dur"]))
+                mine |= {"ts": begin, "dur": round(end - begin, 3)}
             events.append(mine)
     with open(os.path.join(folder, "all.json"), "w", encoding="utf-8") as file:
         json.dump({**trace, "traceEvents": events}, file)

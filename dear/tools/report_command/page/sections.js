@@ -127,7 +127,7 @@ function by_collective(runs) {
   const made = [element("p", { class: "note", text: "Means of an iteration of a rank. Where several collectives are on the wire at once, exposed time counts for each." }), legend([["of-hidden", "hidden under computation"], ["of-exposed", "exposed"]])];
   for (const run of traced) {
     const rows = run.trace.by_collective;
-    made.push(element("h3", { text: run.name }), bars(rows.map((one) => ({ name: one.name, value: one.seconds > 0 ? `${seconds(one.seconds)}, ${percent(1 - one.exposed_seconds / one.seconds)} hidden` : "0 s",
+    made.push(element("h3", { text: run.name }), bars(rows.map((one) => ({ name: one.name, value: one.seconds > 0 ? `${seconds(one.seconds)}, ${percent(1 - one.exposed_seconds / one.seconds)}\u00a0hidden` : "0 s",
       parts: [["hidden", "hidden", one.seconds - one.exposed_seconds], ["exposed", "exposed", one.exposed_seconds]] })), seconds),
       element("details", {}, element("summary", { text: `Numbers of ${run.name}` }), table([{ name: "name", label: "collective" }, { name: "bucket" }, { name: "seconds", label: "time" }, { name: "exposed_seconds" }], rows, { caption: `Collectives of ${run.name}` })));
   }

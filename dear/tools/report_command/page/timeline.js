@@ -1,6 +1,6 @@
 // Timelines: a panel for each run, on one scale of time. A panel draws the rows that are in sight, and of spans that share a
 // pixel one.
-const ROW = 18, LABELS = 112, AXIS = 24, KEYS = 0.15;
+const ROW = 18, LABELS = 112, AXIS = 24, KEYS = 0.15, PAPER = 720;
 
 // The spans of a lane as arrays; times in seconds from the first span of the run.
 function spans_of(lane) {
@@ -167,9 +167,10 @@ class Panel {
     if (found < 0) hint.hide(); else hint.show(this.describe(lane, found), event.clientX, event.clientY);
   }
   resize() {
-    const width = this.frame.clientWidth, rows = Math.min(this.lanes.length, this.most_rows);
+    // On paper the style makes it as wide as there is place.
+    const width = is_printing() ? PAPER : this.frame.clientWidth, rows = Math.min(this.lanes.length, this.most_rows);
     this.rows_height = rows * ROW;
-    const height = this.rows_height + AXIS, ratio = devicePixelRatio || 1;
+    const height = this.rows_height + AXIS, ratio = is_printing() ? 2 : devicePixelRatio || 1;
     this.frame.style.height = `${height + 2}px`;
     this.spacer.style.height = `${(this.lanes.length - rows) * ROW}px`;
     this.field = Math.max(50, width - LABELS - 8);
@@ -193,7 +194,7 @@ class Panel {
   }
   in_sight() {
     const box = this.frame.getBoundingClientRect();
-    return document.printing || (box.bottom > 0 && box.top < innerHeight);
+    return is_printing() || (box.bottom > 0 && box.top < innerHeight);
   }
   draw() {
     if (!this.in_sight()) { this.stale = true; return; }
@@ -220,7 +221,7 @@ class Panel {
     brush.fillStyle = row === this.row && document.activeElement === this.canvas ? colours.accent : colours.ink;
     brush.fillText(this.label(lane), 6, y + ROW / 2 + 1, LABELS - 10);
     // Whole pixels are filled quicker than parts of them, and neighbours of one colour as one.
-    const right = LABELS + this.field, pixel = 1 / this.ratio, whole_pixels = (x) => Math.round(x * this.ratio) * pixel;
+    const right = LABELS + this.field, pixel = 1 / this.ratio;
     let filled = "", begin_of_box = 0, end_of_box = 0, box = "";
     const fill_box = () => {
       if (box !== filled) brush.fillStyle = colours[filled = box];
@@ -229,8 +230,8 @@ class Panel {
     };
     for (let i = first_above(lane.latest, from); i < lane.begins.length && lane.begins[i] < to; ++i) {
       const begin = LABELS + (lane.begins[i] - from) * scale, length = (lane.ends[i] - lane.begins[i]) * scale;
-      const x = whole_pixels(Math.max(LABELS, begin));
-      const end = Math.min(right, Math.max(whole_pixels(begin + length) - (length > 3 ? pixel : 0), x + pixel));
+      const x = this.whole_pixels(Math.max(LABELS, begin));
+      const end = Math.min(right, Math.max(this.whole_pixels(begin + length) - (length > 8 ? pixel : 0), x + pixel));
       if (end <= x) continue;
       const activity = this.activities[lane.names[i]], chosen = row === this.row && i === this.chosen;
       if (activity === box && x <= end_of_box) {
@@ -256,15 +257,17 @@ class Panel {
     if (box) fill_box();
     if (lane.lane === "compute") this.draw_exposed(brush, lane.rank, y, from, to, scale, colours);
   }
+  whole_pixels(x) { return Math.round(x * this.ratio) / this.ratio; }
   draw_exposed(brush, rank, y, from, to, scale, colours) {
     const parts = this.exposed.get(rank);
     brush.fillStyle = colours.exposed;
-    const pixel = 1 / this.ratio, whole_pixels = (x) => Math.round(x * this.ratio) * pixel, right = LABELS + this.field;
+    const right = LABELS + this.field;
     let begin_of_box = 0, end_of_box = 0;
     const fill_box = () => { if (end_of_box > begin_of_box) brush.fillRect(begin_of_box, y + ROW - 5, end_of_box - begin_of_box, 4); };
     for (let i = first_above(parts.ends, from); i < parts.begins.length && parts.begins[i] < to; ++i) {
-      const x = whole_pixels(LABELS + Math.max(0, (parts.begins[i] - from) * scale));
-      const end = Math.min(right, Math.max(whole_pixels(LABELS + (parts.ends[i] - from) * scale), x + pixel));
+      const x = this.whole_pixels(LABELS + Math.max(0, (parts.begins[i] - from) * scale));
+      const end = Math.min(right, this.whole_pixels(LABELS + (parts.ends[i] - from) * scale));
+      if (end <= x) continue;  // many that are shorter than a pixel would look like one that is long
       if (x > end_of_box) { fill_box(); begin_of_box = x; }
       end_of_box = end;
     }
@@ -276,7 +279,7 @@ class Panel {
     brush.fillRect(0, y, this.width, AXIS);
     brush.fillStyle = colours.rule;
     brush.fillRect(0, y, this.width, 1);
-    const rough = length / Math.max(2, this.field / 110), power = 10 ** Math.floor(Math.log10(rough));
+    const rough = length / Math.max(2, this.field / 80), power = 10 ** Math.floor(Math.log10(rough));
     const tick = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= rough);
     const unit = SECONDS.find((one) => tick >= one[0] * 0.9) ?? SECONDS[3];
     for (let i = Math.ceil(this.view.begin / tick - 1e-9); i * tick <= this.view.end; ++i) {
@@ -284,7 +287,8 @@ class Panel {
       brush.fillStyle = colours.muted;
       brush.fillRect(x, y, 1, 5);
       brush.textAlign = "center";
-      brush.fillText(`${Number((i * tick / unit[0]).toPrecision(12))} ${unit[1]}`, Math.min(x, this.width - 22), y + 14);
+      const label = `${Number((i * tick / unit[0]).toPrecision(12))} ${unit[1]}`;
+      brush.fillText(label, Math.min(x, this.width - brush.measureText(label).width / 2 - 2), y + 14);
       brush.textAlign = "start";
     }
   }
@@ -334,9 +338,8 @@ function timelines(runs) {
   const sight = new IntersectionObserver(() => { if (view.panels.some((panel) => panel.stale)) view.draw(); });
   view.panels.forEach((panel) => sight.observe(panel.frame));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refresh);
-  const print = (printing) => () => { document.printing = printing; view.panels.forEach((panel) => { panel.colours = null; panel.resize(); panel.draw(); }); };
-  addEventListener("beforeprint", print(true));
-  addEventListener("afterprint", print(false));
+  for (const event of ["beforeprint", "afterprint"])
+    addEventListener(event, () => { view.panels.forEach((panel) => { panel.colours = null; panel.resize(); panel.draw(); }); });
   made.view = view;
   if (iterations.length > 1) { choice.value = String(iterations[iterations.length >> 1]); made.start = align; } else made.start = () => view.all();
   return made;
