@@ -91,7 +91,7 @@ function comparison(runs) {
       for (const name of names) {
         const kind = by_name ? "x_seconds" : name, x = of_a[name], y = of_b[name];
         const difference = (y ?? 0) - (x ?? 0), ratio = x && difference ? difference / Math.abs(x) : NaN;
-        const judged = Math.abs(ratio) < 0.005 || !/seconds/.test(kind) || /^(hidden|computation)_seconds/.test(name) ? "" : difference > 0 ? "worse" : "better";
+        const judged = difference === 0 || Math.abs(ratio) < 0.005 || !/seconds/.test(kind) || /^(hidden|computation)_seconds/.test(name) ? "" : difference > 0 ? "worse" : "better";
         rows.push(element("tr", { "data-row": `${title}/${name}` }, element("th", { scope: "row", class: "text", text: by_name ? name : words_of(name) }), cell(x ?? null, { name: kind }), cell(y ?? null, { name: kind }),
           cell(difference, { name: kind, text: (difference > 0 ? "+" : "") + (/fraction|overlap/.test(kind) ? `${(100 * difference).toFixed(1)} points` : writer_of(kind)(difference)), kind: judged }),
           Number.isFinite(ratio) && !/fraction|overlap/.test(kind) ? element("td", { class: judged, text: Math.abs(ratio) < 0.0005 ? "" : `${ratio > 0 ? "+" : ""}${Math.abs(ratio) < 10 ? (100 * ratio).toFixed(1) : digits(100 * ratio)} %` }) : element("td")));

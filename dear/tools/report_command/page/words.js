@@ -49,11 +49,12 @@ function median(values) {
 function count_of(number, word) { return `${number} ${word}${number === 1 ? "" : "s"}`; }
 function is_object(value) { return typeof value === "object" && value !== null && !Array.isArray(value); }
 function colour(name) { return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim(); }
+function series_colour(index) { return colour(`series-${index % 6}`); }
+
 // Browsers say so before the style is that of paper; the timelines and curves that are then drawn are to be light.
 function is_printing() { return document.documentElement.classList.contains("printing"); }
 for (const event of ["beforeprint", "afterprint"])
   addEventListener(event, () => { document.documentElement.classList.toggle("printing", event === "beforeprint"); });
-function series_colour(index) { return colour(`series-${index % 6}`); }
 
 const hint = {
   show(text, x, y) {
