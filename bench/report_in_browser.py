@@ -9,10 +9,8 @@ handled. Debian's package chromium, and nothing else, has to be installed.
 """
 
 import argparse
-import json
 import os
 import pathlib
-import random
 import subprocess
 import sys
 import tempfile
@@ -21,6 +19,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "report"))
 
 from devtools import FRAMES, Browser
+from many_ranks import write_trace
 
 SLOW_FRAME = 50  # ms
 VIEW = "(({ begin, end }) => [begin, end])(document.querySelector('#timelines > div').view)"
@@ -29,27 +28,6 @@ RECORD = """(() => {
   const see = (time) => { if (!window.frames_seen) return; window.frames_seen.push(time); requestAnimationFrame(see); };
   requestAnimationFrame(see);
 })()"""
-
-
-def write_trace(dear: str, folder: str, model: str, ranks: int, iterations: int) -> int:
-    """The number of spans of all ranks."""
-    subprocess.run([dear, "simulate", "--model", model, "--cluster", "10gbe-64", "--policy", "dear", "--iterations", str(iterations),
-                    "--trace", "one.json"], cwd=folder, check=True, capture_output=True)  # fmt: skip
-    with open(os.path.join(folder, "one.json"), encoding="utf-8") as file:
-        trace = json.load(file)
-    draw = random.Random(1)
-    events = []
-    for rank in range(ranks):
-        slower = 1 + draw.uniform(0, 0.05)
-        for event in trace["traceEvents"]:
-            mine = {**event, "pid": rank}
-            if event["ph"] == "X":
-                begin, end = (round(slower * time, 3) for time in (event["ts"], event["ts"] + event["dur"]))
-                mine |= {"ts": begin, "dur": round(end - begin, 3)}
-            events.append(mine)
-    with open(os.path.join(folder, "all.json"), "w", encoding="utf-8") as file:
-        json.dump({**trace, "traceEvents": events}, file)
-    return sum(event["ph"] == "X" for event in events)
 
 
 class Timeline:
@@ -157,7 +135,7 @@ def main() -> None:
     dear = os.path.abspath(arguments.dear)
 
     with tempfile.TemporaryDirectory() as folder:
-        spans = write_trace(dear, folder, arguments.model, arguments.ranks, arguments.iterations)
+        spans = write_trace(dear, os.path.join(folder, "all.json"), arguments.model, arguments.ranks, arguments.iterations)
         subprocess.run([dear, "report", "all.json", "--out", "page.html"], cwd=folder, check=True, capture_output=True)
         page = os.path.join(folder, "page.html")
         print(f"{arguments.ranks} ranks x {arguments.iterations} iterations, {spans} spans, page of {os.path.getsize(page) / 1e6:.1f} MB; "

@@ -76,15 +76,23 @@ class Browser:
     def size(self, width, height):
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
+    def scheme(self, name):
+        """light or dark"""
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
+
     def press(self, key):
         """A key by its name of KeyboardEvent.key, down and up, to what has the focus."""
-        text = {"text": key} if len(key) == 1 else {}
-        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
-        self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+        text, code = {"Enter": ("\r", 13), "Tab": ("", 9)}.get(key, (key if len(key) == 1 else "", 0))
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=text, windowsVirtualKeyCode=code)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
 
     def faults(self):
         """What the page wrote to the console or threw."""
         return self.parameters("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled")
+
+    def requests(self):
+        """What it asked for, by address."""
+        return [one["request"]["url"] for one in self.parameters("Network.requestWillBeSent")]
 
     def parameters(self, *methods):
         return [event["params"] for event in self.events if event.get("method") in methods]
