@@ -129,13 +129,17 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=64)
     parser.add_argument("--iterations", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--most-open", type=float, metavar="SECONDS", help="fail where the median of opening is above it")
+    parser.add_argument(
+        "--most-open", type=float, metavar="SECONDS", help="fail where the median of opening is above it"
+    )
     parser.add_argument("--most-frame", type=float, metavar="MS", help="fail where a frame is above it in every round")
     arguments = parser.parse_args()
     dear = os.path.abspath(arguments.dear)
 
     with tempfile.TemporaryDirectory() as folder:
-        spans = write_trace(dear, os.path.join(folder, "all.json"), arguments.model, arguments.ranks, arguments.iterations)
+        spans = write_trace(
+            dear, os.path.join(folder, "all.json"), arguments.model, arguments.ranks, arguments.iterations
+        )
         subprocess.run([dear, "report", "all.json", "--out", "page.html"], cwd=folder, check=True, capture_output=True)
         page = os.path.join(folder, "page.html")
         print(f"{arguments.ranks} ranks x {arguments.iterations} iterations, {spans} spans, page of {os.path.getsize(page) / 1e6:.1f} MB; "
@@ -157,7 +161,9 @@ def main() -> None:
                 browser.close()
 
     print(f"opened in {median(opened):.2f} s ({min(opened):.2f} to {max(opened):.2f})")
-    print("| frames, ms | frames of a round | median | longest of a round, median | longest of all | above 50 ms, all rounds |")
+    print(
+        "| frames, ms | frames of a round | median | longest of a round, median | longest of all | above 50 ms, all rounds |"
+    )
     print("|---|---|---|---|---|---|")
     for action, rounds in frames.items():
         every = [one for found in rounds for one in found]
