@@ -5,7 +5,8 @@ python3 bench/report_in_browser.py --dear build/release/dear --rounds 5 --most-o
 The page is of 64 ranks x 10 iterations of a simulated resnet50: the rank that `dear simulate --trace` writes, once for each rank, slower
 by a part of its own. A page has opened when its timeline has been drawn again after the first key that was pressed. A frame lasts from
 one call of requestAnimationFrame to the next; wheel, keys and pointer are Chromium's own events, each sent when the one before has been
-handled. Debian's package chromium, and nothing else, has to be installed.
+handled. Processor time is that of the page's main thread in a frame, by the median of rounds: other load hardly changes it. Debian's
+package chromium, and nothing else, has to be installed.
 """
 
 import argparse
@@ -105,16 +106,26 @@ def open_page(browser: Browser, page: str) -> float:
     return seconds
 
 
-def frames_of(timeline: Timeline, action: str) -> list[float]:
-    """Milliseconds of each frame."""
+def busy(browser: Browser) -> float:
+    """Milliseconds of processor time that the main thread of the page has used."""
+    metrics = browser.call("Performance.getMetrics")["metrics"]
+    return 1e3 * next(one["value"] for one in metrics if one["name"] == "TaskDuration")
+
+
+def frames_of(timeline: Timeline, action: str) -> tuple[list[int], float]:
+    """Milliseconds of each frame, and of processor time in the mean of them."""
     prepare, act = ACTIONS[action]
     prepare(timeline)
     timeline.browser.evaluate(FRAMES)
+    before = busy(timeline.browser)
     timeline.browser.evaluate(RECORD)
     act(timeline)
     timeline.browser.evaluate(FRAMES)
+    used = busy(timeline.browser) - before
     times = timeline.browser.evaluate("(() => { const seen = frames_seen; frames_seen = null; return seen; })()")
-    return [end - begin for begin, end in zip(times, times[1:], strict=False)]
+    # In whole ones: a screen of 60 Hz has frames of 50.0 ms, and clocks that make them 50.1.
+    frames = [round(end - begin) for begin, end in zip(times, times[1:], strict=False)]
+    return frames, used / len(frames)
 
 
 def median(values: list[float]) -> float:
@@ -132,7 +143,12 @@ def main() -> None:
     parser.add_argument(
         "--most-open", type=float, metavar="SECONDS", help="fail where the median of opening is above it"
     )
-    parser.add_argument("--most-frame", type=float, metavar="MS", help="fail where a frame is above it in every round")
+    parser.add_argument(
+        "--most-frame",
+        type=float,
+        metavar="MS",
+        help="fail where the longest frame of a round is above it, by the median of rounds",
+    )
     arguments = parser.parse_args()
     dear = os.path.abspath(arguments.dear)
 
@@ -145,15 +161,19 @@ def main() -> None:
         print(f"{arguments.ranks} ranks x {arguments.iterations} iterations, {spans} spans, page of {os.path.getsize(page) / 1e6:.1f} MB; "
               f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")  # fmt: skip
         opened: list[float] = []
-        frames: dict[str, list[list[float]]] = {action: [] for action in ACTIONS}
+        frames: dict[str, list[list[int]]] = {action: [] for action in ACTIONS}
+        processor: dict[str, list[float]] = {action: [] for action in ACTIONS}
         for _ in range(arguments.rounds):
             browser = Browser(arguments.chromium)
             try:
                 browser.size(1400, 900)
+                browser.call("Performance.enable", timeDomain="threadTicks")
                 opened.append(open_page(browser, page))
                 timeline = Timeline(browser)
                 for action in ACTIONS:
-                    frames[action].append(frames_of(timeline, action))
+                    found, used = frames_of(timeline, action)
+                    frames[action].append(found)
+                    processor[action].append(used)
                 faults = browser.faults()
                 if faults:
                     sys.exit(f"the page complained: {faults}")
@@ -162,21 +182,21 @@ def main() -> None:
 
     print(f"opened in {median(opened):.2f} s ({min(opened):.2f} to {max(opened):.2f})")
     print(
-        "| frames, ms | frames of a round | median | longest of a round, median | longest of all | above 50 ms, all rounds |"
+        "| | frames of a round | median frame | longest of a round, median | longest of all | above 50 ms | processor time |"
     )
-    print("|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|")
     for action, rounds in frames.items():
         every = [one for found in rounds for one in found]
         longest = [max(found) for found in rounds]
-        print(f"| {action} | {len(rounds[0])} | {median(every):.1f} | {median(longest):.1f} | {max(longest):.1f} | "
-              f"{sum(one > SLOW_FRAME for one in every)} of {len(every)} |")  # fmt: skip
+        slow = sum(one > SLOW_FRAME for one in every)
+        print(f"| {action} | {len(every) // len(rounds)} | {median(every)} ms | {median(longest)} ms | {max(longest)} ms | {slow} of {len(every)} | {median(processor[action]):.1f} ms |")  # fmt: skip
     failed = []
     if arguments.most_open is not None and median(opened) > arguments.most_open:
         failed.append(f"opening took more than {arguments.most_open} s")
-    # What other processes take from one round is no property of the page.
     if arguments.most_frame is not None:
-        failed += [f"{action}: frames above {arguments.most_frame} ms in every round" for action, rounds in frames.items()
-                   if min(max(found) for found in rounds) > arguments.most_frame]  # fmt: skip
+        for action, rounds in frames.items():
+            if median([max(found) for found in rounds]) > arguments.most_frame:
+                failed.append(f"{action}: a frame above {arguments.most_frame} ms")
     if failed:
         sys.exit("\n".join(failed))
 
