@@ -222,7 +222,7 @@ class Panel {
     brush.fillText(this.label(lane), 6, y + ROW / 2 + 1, LABELS - 10);
     // Whole pixels are filled quicker than parts of them, and neighbours of one colour as one.
     const right = LABELS + this.field, pixel = 1 / this.ratio;
-    let filled = "", begin_of_box = 0, end_of_box = 0, box = "";
+    let filled = "", begin_of_box = 0, end_of_box = 0, box = "", last_short = -1;
     const fill_box = () => {
       if (box !== filled) brush.fillStyle = colours[filled = box];
       if (end_of_box > begin_of_box) brush.fillRect(begin_of_box, y + 2, end_of_box - begin_of_box, ROW - 4);
@@ -232,8 +232,9 @@ class Panel {
       const begin = LABELS + (lane.begins[i] - from) * scale, length = (lane.ends[i] - lane.begins[i]) * scale;
       const x = this.whole_pixels(Math.max(LABELS, begin));
       const end = Math.min(right, Math.max(this.whole_pixels(begin + length) - (length > 8 ? pixel : 0), x + pixel));
-      if (end <= x) continue;
-      const activity = this.activities[lane.names[i]], chosen = row === this.row && i === this.chosen;
+      if (end <= x || (length < 1 && x === last_short)) continue;
+      if (length < 1) last_short = x;
+      const activity = this.activities[lane.names[i]];
       if (activity === box && x <= end_of_box) {
         end_of_box = Math.max(end_of_box, end);
       } else {
@@ -247,7 +248,7 @@ class Panel {
         brush.fillText(name.length * 6 > end - x - 6 ? `${name.slice(0, Math.floor((end - x - 12) / 6))}…` : name, x + 3, y + ROW / 2 + 1, end - x - 4);
         filled = "";
       }
-      if (chosen) {
+      if (row === this.row && i === this.chosen) {
         if (box) fill_box();
         brush.strokeStyle = colours.ink;
         brush.lineWidth = 2;
