@@ -5,6 +5,9 @@ import os
 import subprocess
 import tempfile
 
+# Resolves once what was asked to be drawn is drawn.
+FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
 # Chromium reads commands from descriptor 3 and writes answers to 4.
 _START = 'exec 3<&"$1" 4>&"$2"; shift 2; exec "$@"'
 
@@ -35,6 +38,7 @@ class Browser:
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)  # keys go to the page
 
     def _message(self):
         while b"\0" not in self._read:
@@ -68,6 +72,27 @@ class Browser:
         if "exceptionDetails" in answer:
             raise RuntimeError(answer["exceptionDetails"])
         return answer["result"].get("value")
+
+    def size(self, width, height):
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+
+    def scheme(self, name):
+        """light or dark"""
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
+
+    def press(self, key):
+        """A key by its name of KeyboardEvent.key, down and up, to what has the focus."""
+        text, code = {"Enter": ("\r", 13), "Tab": ("", 9)}.get(key, (key if len(key) == 1 else "", 0))
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=text, windowsVirtualKeyCode=code)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+
+    def faults(self):
+        """What the page wrote to the console or threw."""
+        return self.parameters("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled")
+
+    def requests(self):
+        """What it asked for, by address."""
+        return [one["request"]["url"] for one in self.parameters("Network.requestWillBeSent")]
 
     def parameters(self, *methods):
         return [event["params"] for event in self.events if event.get("method") in methods]

@@ -16,9 +16,10 @@ function curve({ title, across, series, upwards, logarithmic = false, note = "" 
   const made = element("figure", { class: "curve" }, element("h3", { text: title }), note ? element("p", { class: "note", text: note }) : null,
     legend(series.map((one, index) => ["", one.name, `var(--series-${index % 6})`])), plot, read, numbers);
   if (typeof Dygraph === "undefined" || rows.length === 0) { plot.remove(); read.remove(); numbers.open = true; return made; }
-  drawn.push({ plot, draw: () => new Dygraph(plot, rows, {
+  const look = () => ({ colors: series.map((_, index) => series_colour(index)), gridLineColor: colour("rule"), axisLineColor: colour("muted") });
+  drawn.push({ plot, look, draw: () => new Dygraph(plot, rows, {
+    ...look(),
     labels: ["x", ...series.map((_, index) => `y${index}`)], xlabel: across, legend: "never",
-    colors: series.map((_, index) => series_colour(index)), gridLineColor: colour("rule"), axisLineColor: colour("muted"),
     strokeWidth: 1.6, drawPoints: rows.length <= 60, pointSize: 2.5, connectSeparatedPoints: true, logscale: logarithmic,
     axisLabelFontSize: 12, digitsAfterDecimal: 4,
     axes: { y: { axisLabelFormatter: (value) => upwards(value), axisLabelWidth: 68 }, x: { axisLabelFormatter: (value) => String(Number(value.toPrecision(6))) } },
@@ -35,5 +36,7 @@ function draw_curves() {
   }
 }
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw_curves);
-addEventListener("beforeprint", draw_curves);
-addEventListener("afterprint", draw_curves);
+
+// Chromium prints a canvas of dygraphs empty that was made or resized for paper, so only the colours change.
+for (const event of ["beforeprint", "afterprint"])
+  addEventListener(event, () => { for (const { graph, look } of drawn) if (graph) graph.updateOptions(look()); });

@@ -91,7 +91,7 @@ function comparison(runs) {
       for (const name of names) {
         const kind = by_name ? "x_seconds" : name, x = of_a[name], y = of_b[name];
         const difference = (y ?? 0) - (x ?? 0), ratio = x && difference ? difference / Math.abs(x) : NaN;
-        const judged = Math.abs(ratio) < 0.005 || !/seconds/.test(kind) || /^(hidden|computation)_seconds/.test(name) ? "" : difference > 0 ? "worse" : "better";
+        const judged = difference === 0 || Math.abs(ratio) < 0.005 || !/seconds/.test(kind) || /^(hidden|computation)_seconds/.test(name) ? "" : difference > 0 ? "worse" : "better";
         rows.push(element("tr", { "data-row": `${title}/${name}` }, element("th", { scope: "row", class: "text", text: by_name ? name : words_of(name) }), cell(x ?? null, { name: kind }), cell(y ?? null, { name: kind }),
           cell(difference, { name: kind, text: (difference > 0 ? "+" : "") + (/fraction|overlap/.test(kind) ? `${(100 * difference).toFixed(1)} points` : writer_of(kind)(difference)), kind: judged }),
           Number.isFinite(ratio) && !/fraction|overlap/.test(kind) ? element("td", { class: judged, text: Math.abs(ratio) < 0.0005 ? "" : `${ratio > 0 ? "+" : ""}${Math.abs(ratio) < 10 ? (100 * ratio).toFixed(1) : digits(100 * ratio)} %` }) : element("td")));
@@ -127,7 +127,7 @@ function by_collective(runs) {
   const made = [element("p", { class: "note", text: "Means of an iteration of a rank. Where several collectives are on the wire at once, exposed time counts for each." }), legend([["of-hidden", "hidden under computation"], ["of-exposed", "exposed"]])];
   for (const run of traced) {
     const rows = run.trace.by_collective;
-    made.push(element("h3", { text: run.name }), bars(rows.map((one) => ({ name: one.name, value: one.seconds > 0 ? `${seconds(one.seconds)}, ${percent(1 - one.exposed_seconds / one.seconds)} hidden` : "0 s",
+    made.push(element("h3", { text: run.name }), bars(rows.map((one) => ({ name: one.name, value: one.seconds > 0 ? `${seconds(one.seconds)}, ${percent(1 - one.exposed_seconds / one.seconds)}\u00a0hidden` : "0 s",
       parts: [["hidden", "hidden", one.seconds - one.exposed_seconds], ["exposed", "exposed", one.exposed_seconds]] })), seconds),
       element("details", {}, element("summary", { text: `Numbers of ${run.name}` }), table([{ name: "name", label: "collective" }, { name: "bucket" }, { name: "seconds", label: "time" }, { name: "exposed_seconds" }], rows, { caption: `Collectives of ${run.name}` })));
   }

@@ -1,6 +1,6 @@
 // Timelines: a panel for each run, on one scale of time. A panel draws the rows that are in sight, and of spans that share a
 // pixel one.
-const ROW = 18, LABELS = 112, AXIS = 24, KEYS = 0.15;
+const ROW = 18, LABELS = 112, AXIS = 24, KEYS = 0.15, PAPER = 720;
 
 // The spans of a lane as arrays; times in seconds from the first span of the run.
 function spans_of(lane) {
@@ -64,6 +64,7 @@ class Panel {
     this.view = view;
     this.shift = 0;  // of this run's time, so that iterations begin together
     this.lanes = run.trace.lanes.map(spans_of);
+    this.activities = run.trace.names.map((name) => name[1]);
     this.exposed = new Map(run.trace.by_rank.map((rank) => [rank.rank, intervals_of(rank.exposed)]));
     this.end = Math.max(...this.lanes.map((lane) => lane.latest[lane.latest.length - 1]));
     this.row = 0;
@@ -166,9 +167,10 @@ class Panel {
     if (found < 0) hint.hide(); else hint.show(this.describe(lane, found), event.clientX, event.clientY);
   }
   resize() {
-    const width = this.frame.clientWidth, rows = Math.min(this.lanes.length, this.most_rows);
+    // On paper the style makes it as wide as there is place.
+    const width = is_printing() ? PAPER : this.frame.clientWidth, rows = Math.min(this.lanes.length, this.most_rows);
     this.rows_height = rows * ROW;
-    const height = this.rows_height + AXIS, ratio = devicePixelRatio || 1;
+    const height = this.rows_height + AXIS, ratio = is_printing() ? 2 : devicePixelRatio || 1;
     this.frame.style.height = `${height + 2}px`;
     this.spacer.style.height = `${(this.lanes.length - rows) * ROW}px`;
     this.field = Math.max(50, width - LABELS - 8);
@@ -192,7 +194,7 @@ class Panel {
   }
   in_sight() {
     const box = this.frame.getBoundingClientRect();
-    return document.printing || (box.bottom > 0 && box.top < innerHeight);
+    return is_printing() || (box.bottom > 0 && box.top < innerHeight);
   }
   draw() {
     if (!this.in_sight()) { this.stale = true; return; }
@@ -218,46 +220,59 @@ class Panel {
     }
     brush.fillStyle = row === this.row && document.activeElement === this.canvas ? colours.accent : colours.ink;
     brush.fillText(this.label(lane), 6, y + ROW / 2 + 1, LABELS - 10);
-    const right = LABELS + this.field;
-    let last_pixel = -1, last_style = "";
+    // Whole pixels are filled quicker than parts of them, and neighbours of one colour as one.
+    const right = LABELS + this.field, pixel = 1 / this.ratio;
+    let filled = "", begin_of_box = 0, end_of_box = 0, box = "", last_short = -1;
+    const fill_box = () => {
+      if (box !== filled) brush.fillStyle = colours[filled = box];
+      if (end_of_box > begin_of_box) brush.fillRect(begin_of_box, y + 2, end_of_box - begin_of_box, ROW - 4);
+      box = "";
+    };
     for (let i = first_above(lane.latest, from); i < lane.begins.length && lane.begins[i] < to; ++i) {
-      let x = LABELS + (lane.begins[i] - from) * scale;
-      const whole = (lane.ends[i] - lane.begins[i]) * scale;
-      if (whole < 1) {
-        const pixel = Math.floor(x);
-        if (pixel === last_pixel) continue;
-        last_pixel = pixel;
+      const begin = LABELS + (lane.begins[i] - from) * scale, length = (lane.ends[i] - lane.begins[i]) * scale;
+      const x = this.whole_pixels(Math.max(LABELS, begin));
+      const end = Math.min(right, Math.max(this.whole_pixels(begin + length) - (length > 8 ? pixel : 0), x + pixel));
+      if (end <= x || (length < 1 && x === last_short)) continue;
+      if (length < 1) last_short = x;
+      const activity = this.activities[lane.names[i]];
+      if (activity === box && x <= end_of_box) {
+        end_of_box = Math.max(end_of_box, end);
+      } else {
+        if (box) fill_box();
+        [box, begin_of_box, end_of_box] = [activity, x, end];
       }
-      const end = Math.min(right, x + Math.max(whole - (whole > 3 ? 0.5 : 0), 0.8));
-      x = Math.max(LABELS, x);
-      if (end <= x) continue;
-      const [name, activity] = this.run.trace.names[lane.names[i]];
-      if (activity !== last_style) brush.fillStyle = colours[last_style = activity];
-      brush.fillRect(x, y + 2, end - x, ROW - 4);
       if (end - x > 34) {
+        fill_box();
+        const name = this.run.trace.names[lane.names[i]][0];
         brush.fillStyle = activity === "wait" ? colours.ink : activity === "forward" || activity === "backward" || activity === "other" ? colours["on-colour"] : "#111418";
         brush.fillText(name.length * 6 > end - x - 6 ? `${name.slice(0, Math.floor((end - x - 12) / 6))}…` : name, x + 3, y + ROW / 2 + 1, end - x - 4);
-        last_style = "";
+        filled = "";
       }
       if (row === this.row && i === this.chosen) {
+        if (box) fill_box();
         brush.strokeStyle = colours.ink;
         brush.lineWidth = 2;
         brush.strokeRect(x, y + 2, Math.max(end - x, 2), ROW - 4);
       }
     }
+    if (box) fill_box();
     if (lane.lane === "compute") this.draw_exposed(brush, lane.rank, y, from, to, scale, colours);
   }
+  whole_pixels(x) { return Math.round(x * this.ratio) / this.ratio; }
   draw_exposed(brush, rank, y, from, to, scale, colours) {
     const parts = this.exposed.get(rank);
     brush.fillStyle = colours.exposed;
-    let last_pixel = -1;
+    const right = LABELS + this.field;
+    let begin_of_box = 0, end_of_box = 0;
+    const fill_box = () => { if (end_of_box > begin_of_box) brush.fillRect(begin_of_box, y + ROW - 5, end_of_box - begin_of_box, 4); };
     for (let i = first_above(parts.ends, from); i < parts.begins.length && parts.begins[i] < to; ++i) {
-      const x = LABELS + Math.max(0, (parts.begins[i] - from) * scale);
-      const end = Math.min(LABELS + this.field, LABELS + (parts.ends[i] - from) * scale);
-      if (end - x < 1 && Math.floor(x) === last_pixel) continue;
-      last_pixel = Math.floor(x);
-      brush.fillRect(x, y + ROW - 5, Math.max(end - x, 0.8), 4);
+      const x = this.whole_pixels(LABELS + Math.max(0, (parts.begins[i] - from) * scale));
+      const end = Math.min(right, this.whole_pixels(LABELS + (parts.ends[i] - from) * scale));
+      if (end <= x) continue;  // many that are shorter than a pixel would look like one that is long
+      if (x > end_of_box) { fill_box(); begin_of_box = x; }
+      end_of_box = end;
     }
+    fill_box();
   }
   draw_axis(brush, colours) {
     const length = this.view.end - this.view.begin, scale = this.field / length, y = this.rows_height;
@@ -265,7 +280,7 @@ class Panel {
     brush.fillRect(0, y, this.width, AXIS);
     brush.fillStyle = colours.rule;
     brush.fillRect(0, y, this.width, 1);
-    const rough = length / Math.max(2, this.field / 110), power = 10 ** Math.floor(Math.log10(rough));
+    const rough = length / Math.max(2, this.field / 80), power = 10 ** Math.floor(Math.log10(rough));
     const tick = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= rough);
     const unit = SECONDS.find((one) => tick >= one[0] * 0.9) ?? SECONDS[3];
     for (let i = Math.ceil(this.view.begin / tick - 1e-9); i * tick <= this.view.end; ++i) {
@@ -273,7 +288,8 @@ class Panel {
       brush.fillStyle = colours.muted;
       brush.fillRect(x, y, 1, 5);
       brush.textAlign = "center";
-      brush.fillText(`${Number((i * tick / unit[0]).toPrecision(12))} ${unit[1]}`, Math.min(x, this.width - 22), y + 14);
+      const label = `${Number((i * tick / unit[0]).toPrecision(12))} ${unit[1]}`;
+      brush.fillText(label, Math.min(x, this.width - brush.measureText(label).width / 2 - 2), y + 14);
       brush.textAlign = "start";
     }
   }
@@ -323,9 +339,8 @@ function timelines(runs) {
   const sight = new IntersectionObserver(() => { if (view.panels.some((panel) => panel.stale)) view.draw(); });
   view.panels.forEach((panel) => sight.observe(panel.frame));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refresh);
-  const print = (printing) => () => { document.printing = printing; view.panels.forEach((panel) => { panel.colours = null; panel.resize(); panel.draw(); }); };
-  addEventListener("beforeprint", print(true));
-  addEventListener("afterprint", print(false));
+  for (const event of ["beforeprint", "afterprint"])
+    addEventListener(event, () => { view.panels.forEach((panel) => { panel.colours = null; panel.resize(); panel.draw(); }); });
   made.view = view;
   if (iterations.length > 1) { choice.value = String(iterations[iterations.length >> 1]); made.start = align; } else made.start = () => view.all();
   return made;

@@ -23,13 +23,13 @@ function digits(value) {
 function scaled(value, units, base) {
   let unit = units.findIndex((one) => Math.abs(value) >= one[0]);
   if (unit < 0) unit = units.length - 1;
-  return `${digits(value / units[unit][0])} ${units[unit][1]}`;
+  return `${digits(value / units[unit][0])}\u00a0${units[unit][1]}`;
 }
 const SECONDS = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
 const BYTES = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "bytes"]];
 function seconds(value) { return Math.abs(value) < 5e-13 ? "0 s" : scaled(value, SECONDS); }
 function bytes(value) { return value === 0 ? "0 bytes" : scaled(value, BYTES); }
-function percent(value) { return `${(100 * value).toFixed(Math.abs(value) < 0.0995 ? 1 : 0)} %`; }
+function percent(value) { return `${(100 * value).toFixed(Math.abs(value) < 0.0995 ? 1 : 0)}\u00a0%`; }
 
 // How a number of this name is written: names of fields end in their units.
 function writer_of(name) {
@@ -50,6 +50,11 @@ function count_of(number, word) { return `${number} ${word}${number === 1 ? "" :
 function is_object(value) { return typeof value === "object" && value !== null && !Array.isArray(value); }
 function colour(name) { return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim(); }
 function series_colour(index) { return colour(`series-${index % 6}`); }
+
+// Browsers say so before the style is that of paper; the timelines and curves that are then drawn are to be light.
+function is_printing() { return document.documentElement.classList.contains("printing"); }
+for (const event of ["beforeprint", "afterprint"])
+  addEventListener(event, () => { document.documentElement.classList.toggle("printing", event === "beforeprint"); });
 
 const hint = {
   show(text, x, y) {
