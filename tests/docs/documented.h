@@ -29,7 +29,8 @@ inline torch::Tensor criterion(const torch::Tensor& output, const torch::Tensor&
   return torch::mse_loss(output, target);
 }
 
-// An optimiser of a program's own, as docs/training_optimisers.md has it: of matrices, whose rows it makes equally long.
+// An optimiser of a program's own, as docs/training_optimisers.md has it: of matrices, whose rows it makes
+// equally long.
 struct MuonOptions : torch::optim::OptimizerCloneableOptions<MuonOptions> {
   MuonOptions(double lr) : lr_(lr) {}
   TORCH_ARG(double, lr);
