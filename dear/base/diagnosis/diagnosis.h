@@ -9,7 +9,7 @@
 
 namespace dear::diagnose {
 
-// What the records of a job say about its end, or about where it stands.
+// A Diagnosis says why a job ended, or where it stands, as its records have it.
 struct Diagnosis {
   enum class Cause : std::uint8_t {
     none,      // nothing is wrong

@@ -9,7 +9,7 @@
 
 namespace dear::diagnose {
 
-// What is known of one rank; any part may be missing.
+// A RankSeen holds all that is known of one rank; any part may be missing.
 struct RankSeen {
   std::optional<recorder::Record> record;
   char state = 0;      // of its process: R, S, D, T, Z as in /proc; 0 where nobody looked
@@ -32,10 +32,11 @@ struct JobRecords {
   std::vector<std::string> unread{};  // files that are damaged, and why
 };
 
-// Of a folder that `dear launch --record DIR` wrote, or of DEAR_RECORD=DIR. ConfigError where it has no
+// Reads a folder that `dear launch --record DIR` wrote, or of DEAR_RECORD=DIR. ConfigError where it has no
 // record.
 JobRecords read_folder(const std::string& folder);
-// Of a job that runs: the process of its `dear launch`. ConfigError where that holds no records.
+// Reads the records of a job that runs: the process of its `dear launch`. ConfigError where that holds no
+// records.
 JobRecords read_live(int launcher);
 
 }  // namespace dear::diagnose

@@ -46,7 +46,7 @@ struct Event {
 };
 static_assert(sizeof(Event) == 64);
 
-// What a mapped record looks like. Fields are written once, when it is opened, but for atomics.
+// Layout is a record in memory. Fields are written once, when it is opened, but for atomics.
 struct Layout {
   static constexpr std::uint64_t kMagic = 0x3172656365526561;  // "aeRecer1"
   std::uint64_t magic = 0;

@@ -9,7 +9,7 @@
 
 namespace dear::methods::edge {
 
-// Who takes part in the rounds of a run, by its scheduler.
+// A DeviceChoice says who takes part in the rounds of a run, by its scheduler.
 class DeviceChoice {
  public:
   // `bits`: of an update as it travels, and of the whole model. The settings and the fleet outlive this.
