@@ -43,7 +43,9 @@ KINDS = {
 def program(kind: str, culprit: int) -> None:
     if kind != "raises in a thread":
         return train(kind, culprit)
-    threading.Thread(target=train, args=(kind, culprit)).start()
+    thread = threading.Thread(target=train, args=(kind, culprit))
+    thread.start()
+    thread.join()
 
 
 def train(kind: str, culprit: int) -> None:
