@@ -86,5 +86,18 @@ TEST(Pickle, ThatNestsOrRepeatsWithoutEndIsRefused) {
   EXPECT_THAT(refusal(wide + "."), HasSubstr("repeats"));
 }
 
+// Few values, each of many bytes: 200 KB would fill 10 GB.
+TEST(Pickle, ThatRepeatsALongTextWithoutEndIsRefused) {
+  std::string text = "\x80\x02X";
+  text += std::string("\xa0\x86\x01\x00", 4) + std::string(100'000, 't') + "q" + '\0';
+  std::string recalled = text;
+  for (int i = 0; i < 50'000; ++i) recalled += std::string("h\0", 2);
+  EXPECT_THAT(refusal(recalled), HasSubstr("repeats"));
+  std::string remembered = text;
+  for (char i = 0; remembered.size() < 200'000; ++i)
+    remembered += std::string("r") + i + static_cast<char>(remembered.size() / 500) + std::string("\0\0", 2);
+  EXPECT_THAT(refusal(remembered), HasSubstr("repeats"));
+}
+
 }  // namespace
 }  // namespace dear::archive::pickle_test

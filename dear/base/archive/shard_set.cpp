@@ -153,15 +153,21 @@ void ShardSet::read(const std::vector<ZipReader>& files, int ranks) {
     return std::pair(a.shard, a.place) < std::pair(b.shard, b.place);
   });
   const bool as_saved = saved_ranks() == ranks;
+  const Job* last = nullptr;
   for (const Job& job : jobs) {
-    const auto reader = as_saved ? job.shard : static_cast<std::size_t>(before * ranks / total);
+    const auto reader =
+        as_saved ? job.shard : static_cast<std::size_t>(before * ranks / std::max(total, 1.0));
     before += static_cast<double>(job.piece->bytes);
-    if (reader == rank_ || job.small)
-      job.piece->memory = read_record(files[job.shard], job.piece->record).memory;
+    if (reader != rank_ && !job.small) continue;
+    // A file may name a record as often as it likes.
+    const bool again =
+        last != nullptr && last->shard == job.shard && last->piece->record.key == job.piece->record.key;
+    job.piece->memory = again ? last->piece->memory : read_record(files[job.shard], job.piece->record).memory;
+    last = &job;
   }
   if (!as_saved) return;
   for (const TensorRecord& record : records_in(own()))
-    own_memory_[record.key] = read_record(files[rank_], record);
+    if (!own_memory_.contains(record.key)) own_memory_[record.key] = read_record(files[rank_], record);
 }
 
 const std::vector<ShardSet::Piece>& ShardSet::pieces_of(const std::string& key) const {

@@ -68,6 +68,19 @@ class ShardSets : public ::testing::Test {
     }
     return paths;
   }
+  // Of one rank, with this list of pieces and this record "0".
+  [[nodiscard]] std::string write_one(Value::List list, const std::string& bytes) const {
+    std::string path = (folder_ / shard_name("00000001", 0, 1)).string();
+    Value pieces{Value::Dict()}, file;
+    pieces.set("large", std::move(list));
+    file.set("pieces", std::move(pieces));
+    ZipWriter writer(path);
+    writer.add("data/0", bytes);
+    writer.add(kManifest, pickle(Value("all")));
+    writer.add("data.pkl", pickle(file));
+    writer.finish();
+    return path;
+  }
   fs::path folder_;
 };
 
@@ -104,6 +117,19 @@ TEST_F(ShardSets, ThatLackElementsOrHaveThemTwiceAreRefused) {
                 ThrowsMessage<ConfigError>(HasSubstr("not whole")));
   EXPECT_THAT([&] { ShardSet(write("00000001", -1), 0, 3); },
               ThrowsMessage<ConfigError>(HasSubstr("damaged")));
+}
+
+// A file may name a record of many bytes in many pieces.
+TEST_F(ShardSets, HaveEachRecordInMemoryOnce) {
+  Value::List many;
+  for (std::int64_t begin = 0; begin < 100; ++begin) many.emplace_back(Value::List{begin, record("0", 1)});
+  const ShardSet set({write_one(std::move(many), std::string(10'000, 'a'))}, 0, 1);
+  for (const ShardSet::Piece& piece : set.pieces_of("large"))
+    EXPECT_EQ(piece.memory, set.pieces_of("large").front().memory);
+}
+
+TEST_F(ShardSets, WithoutAByteAreReadByAnyNumberOfRanks) {
+  EXPECT_NO_THROW(ShardSet({write_one(one_piece(0, record("0", 1)), "")}, 0, 2));
 }
 
 TEST_F(ShardSets, AreRefusedByTheRankThatReadsTheDamage) {

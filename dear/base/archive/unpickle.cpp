@@ -14,6 +14,9 @@ namespace {
 
 constexpr int kDeepest = 100;
 constexpr std::int64_t kMostMade = 10'000'000, kMostCopied = 1'000'000;  // values
+// Bytes of copies: torch.save() remembers all that it writes, and has some 200 bytes for a tensor whose
+// copies take 5,000.
+constexpr std::int64_t kMostRoom = std::int64_t{16} << 20, kMostRoomForAByte = 64;
 
 std::int64_t values_in(const Value& value) {
   std::int64_t count = 1;
@@ -26,9 +29,30 @@ std::int64_t values_in(const Value& value) {
   return count;
 }
 
+// The bytes of memory that a copy takes.
+std::int64_t room_of(const Value& value) {
+  std::size_t bytes = sizeof value;
+  if (const auto* text = value.get<std::string>()) bytes += text->size();
+  if (const auto* opaque = value.get<Opaque>()) bytes += opaque->what.size();
+  if (const auto* tensor = value.get<TensorRecord>())
+    bytes += tensor->key.size() + tensor->storage.size() +
+             sizeof(std::int64_t) * (tensor->sizes.size() + tensor->strides.size());
+  auto room = static_cast<std::int64_t>(bytes);
+  if (const auto* list = value.get<Value::List>())
+    for (const Value& item : *list) room += room_of(item);
+  if (const auto* tuple = value.get<Value::Tuple>())
+    for (const Value& item : tuple->items) room += room_of(item);
+  if (const auto* dict = value.get<Value::Dict>())
+    for (const auto& [key, item] : *dict) room += room_of(key) + room_of(item);
+  return room;
+}
+
 class Unpickler {
  public:
-  Unpickler(std::string_view bytes, std::string_view file) : rest_(bytes), file_(file) {}
+  Unpickler(std::string_view bytes, std::string_view file)
+      : rest_(bytes),
+        file_(file),
+        most_room_(kMostRoom + kMostRoomForAByte * static_cast<std::int64_t>(bytes.size())) {}
   Value run();
 
  private:
@@ -99,6 +123,9 @@ class Unpickler {
   void set(std::vector<Item> items);
   void reduce();
   void make_storage();
+  void count_copy(const Value& value) {
+    if ((room_ += room_of(value)) > most_room_) refuse("its pickle repeats itself beyond all bounds");
+  }
   void remember(std::uint32_t key);
   void recall(std::uint32_t key);
   void push_long(std::size_t bytes);
@@ -107,7 +134,7 @@ class Unpickler {
   std::string_view rest_, file_;
   std::vector<Item> stack_;
   std::map<std::uint32_t, Item> memory_;
-  std::int64_t made_ = 0, copied_ = 0;
+  std::int64_t made_ = 0, copied_ = 0, room_ = 0, most_room_;
 };
 
 void Unpickler::push_tuple(std::vector<Item> items) {
@@ -144,6 +171,7 @@ void Unpickler::set(std::vector<Item> items) {
 // A list or dict is remembered while it is still empty: whoever recalls it shares what it becomes, which
 // values here cannot.
 void Unpickler::remember(std::uint32_t key) {
+  count_copy(top().value);
   Item item = top();
   if (item.value.get<Value::List>() || item.value.get<Value::Dict>())
     item.value = Opaque{"a list or dict that is there twice"};
@@ -155,6 +183,7 @@ void Unpickler::recall(std::uint32_t key) {
   if (found == memory_.end()) refuse();
   if ((copied_ += values_in(found->second.value)) > kMostCopied)
     refuse("its pickle repeats itself beyond all bounds");
+  count_copy(found->second.value);
   stack_.push_back(found->second);
 }
 

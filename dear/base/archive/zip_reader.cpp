@@ -69,7 +69,7 @@ void ZipReader::read_directory() {
     refuse("its directory is damaged");
   std::optional<std::string> folder;
   std::vector<Record> records;
-  std::uint64_t at = begin;
+  std::uint64_t at = begin, stored = 0;
   for (std::uint64_t i = 0; i < count; ++i) {
     if (number_at<std::uint32_t>(at) != zip::kDirectoryHeader) refuse("its directory is damaged");
     Record record{.name = {},
@@ -104,7 +104,10 @@ void ZipReader::read_directory() {
     if (record.name.substr(0, slash) != *folder) refuse("its records lie in several folders");
     record.name.erase(0, slash + 1);
     if (method != 0) refuse("its record '" + record.name + "' is compressed: write it as torch.save() does");
-    if (!records_.emplace(record.name, Found{data_of(record), record.crc}).second)
+    const std::span<const std::byte> data = data_of(record);
+    // Records that share bytes would have them read as often as there are records.
+    if ((stored += data.size()) > file_.size()) refuse("its directory is damaged");
+    if (!records_.emplace(record.name, Found{data, record.crc}).second)
       refuse("it has two records '" + record.name + "'");
     records.push_back(std::move(record));
   }

@@ -144,6 +144,26 @@ TEST_F(Zip, RefusesSizesBeyondTheFile) {
   }
 }
 
+// Two records in the directory, of the same bytes.
+TEST_F(Zip, RefusesRecordsThatShareBytes) {
+  const auto number = [](std::uint64_t value, int bytes) {
+    std::string text;
+    for (; bytes > 0; --bytes, value >>= 8U) text += static_cast<char>(value & 0xFFU);
+    return text;
+  };
+  const std::string data(10'000, 'x');
+  const std::string fields = number(45, 2) + number(0, 8) + number(crc32(std::as_bytes(std::span(data))), 4) +
+                             number(data.size(), 4) + number(data.size(), 4) + number(3, 2) + number(0, 2);
+  std::string file = "PK\x03\x04" + fields + "a/0" + data;
+  const std::size_t directory = file.size();
+  for (const char* const name : {"a/0", "a/1"})
+    file += "PK\x01\x02" + number(45, 2) + fields + number(0, 14) + name;
+  file += "PK\x05\x06" + number(0, 4) + number(2, 2) + number(2, 2) + number(file.size() - directory, 4) +
+          number(directory, 4) + number(0, 2);
+  write(file);
+  EXPECT_THAT(refusal(), HasSubstr("its directory is damaged"));
+}
+
 TEST_F(Zip, WithMoreRecordsThanSixteenBitsCount) {
   constexpr int kRecords = 66'000;
   {
