@@ -22,7 +22,9 @@ constexpr std::string_view kBackward = "autograd::engine::evaluate_function";
 constexpr std::string_view kUpdate = "Optimizer.step#";
 constexpr std::string_view kForward = "DistributedDataParallel.forward";
 constexpr std::array<std::string_view, 4> kBackends{"gloo:", "mpi:", "nccl:", "ucc:"};
-constexpr double kMostMicroseconds = 1e16;  // some centuries
+// On either side of 1970, until 2041. Two sums of a base and a time differ by less than 2^63 nanoseconds.
+constexpr double kMostMicroseconds = 2.25e15;
+constexpr std::int64_t kMostBase = 2'250'000'000'000'000'000;  // nanoseconds
 
 struct Event {
   std::string category, name, thread;
@@ -39,9 +41,9 @@ double microseconds(const JsonField& field) {
 
 // Complete events with a category.
 std::vector<Event> events_of(const JsonField& document, const Json& json) {
-  const Json& all = json.at("traceEvents");
   std::vector<Event> events;
   const std::vector<JsonField> fields = document.member("traceEvents").elements();
+  const Json& all = json.at("traceEvents");
   for (std::size_t i = 0; i < fields.size(); ++i) {
     const Json& event = all[i];
     if (!event.is_object()) fields[i].fail("expected an object");
@@ -201,7 +203,8 @@ KinetoTrace parse_kineto(std::string_view text, const std::string& source) {
   Spans spans(Steps(events, of_device), origin, static_cast<int>(rank));
   of_device ? add_device(events, spans) : add_host(events, spans);
   std::int64_t base = 0;
-  if (document.has("baseTimeNanoseconds")) base = document.member("baseTimeNanoseconds").integer();
+  if (document.has("baseTimeNanoseconds"))
+    base = document.member("baseTimeNanoseconds").integer(-kMostBase, kMostBase);
   return {.trace = {.title = of_device ? "torch.profiler, kernels of a GPU"
                                        : "torch.profiler, operators of the host",
                     .network = "",

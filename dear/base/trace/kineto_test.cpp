@@ -85,6 +85,22 @@ TEST(Kineto, RefusesWhatHasNoSpan) {
               ThrowsMessage<ConfigError>(HasSubstr("correct the JSON")));
   EXPECT_THAT([] { parse_kineto(R"({"schemaVersion": 1, "traceEvents": [3]})", "k.json"); },
               ThrowsMessage<ConfigError>(HasSubstr("traceEvents[0]")));
+  EXPECT_THAT([] { parse_kineto(R"({"schemaVersion": 1})", "k.json"); },
+              ThrowsMessage<ConfigError>(HasSubstr("traceEvents: missing")));
+  EXPECT_THAT([] { parse_kineto(R"(["schemaVersion", "traceEvents"])", "k.json"); },
+              ThrowsMessage<ConfigError>(HasSubstr("expected an object")));
+}
+
+// Nanoseconds of two files are subtracted, which 64 bits have to hold.
+TEST(Kineto, RefusesTimesOfCenturies) {
+  const std::string good = file({event("cpu_op", "aten::mm", 1, 900, 50)});
+  EXPECT_NO_THROW(parse_kineto(good, "k.json"));
+  std::string bad = good;
+  bad.replace(bad.find("7000"), 4, "9223372036854775807");
+  EXPECT_THAT([&] { parse_kineto(bad, "k.json"); },
+              ThrowsMessage<ConfigError>(HasSubstr("baseTimeNanoseconds")));
+  EXPECT_THAT([] { parse_kineto(file({event("cpu_op", "aten::mm", 1, 9.5e15, 50)}), "k.json"); },
+              ThrowsMessage<ConfigError>(HasSubstr("some years")));
 }
 
 TEST(Kineto, IsToldFromATraceOfDear) {
