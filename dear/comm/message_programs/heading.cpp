@@ -23,7 +23,7 @@ constexpr std::uint64_t kPacked = std::uint64_t{1} << 63;
 
 std::optional<std::uint64_t> packed(const Heading& heading) {
   const auto count = static_cast<std::uint64_t>(heading.count);
-  const auto label = static_cast<std::uint64_t>(heading.label + 1);
+  const std::uint64_t label = static_cast<std::uint64_t>(heading.label) + 1;
   if (!kCount.fits(count) || !kLabel.fits(label) || !kOperation.fits(heading.collective) ||
       !kDType.fits(heading.dtype) || !kReduction.fits(heading.reduction) || heading.root != 0 ||
       heading.chunks != 0) {

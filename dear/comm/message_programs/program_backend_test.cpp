@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <string>
 #include <thread>
@@ -139,7 +140,8 @@ TEST(PackedHeadings, SayAllThatWholeOnesDo) {
   for (const Collective collective :
        {Collective::barrier, Collective::reduce_scatter, Collective::all_to_all}) {
     for (const std::int64_t count : {0L, 1L, 77L, (1L << 22) - 1, 1L << 22}) {
-      for (const std::int64_t label : {-1L, 0L, (1L << 17) - 2, (1L << 17) - 1, 1L << 40}) {
+      for (const std::int64_t label :
+           {-1L, 0L, (1L << 17) - 2, (1L << 17) - 1, 1L << 40, std::numeric_limits<std::int64_t>::max()}) {
         for (const std::uint64_t sequence : {0UL, 1UL, 65'535UL, 65'536UL, 123'456'789'012UL}) {
           Request request{.collective = collective, .reduction = Reduction::min, .label = label};
           request.view = {.count = count, .dtype = DType::u8};
