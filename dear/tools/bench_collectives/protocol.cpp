@@ -1,6 +1,7 @@
 #include "dear/tools/bench_collectives/protocol.h"
 
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -29,6 +30,17 @@ Kind find_kind(const std::array<std::string_view, size>& names, const std::strin
 
 // Text of libraries may be in any encoding; a message must not fail for that.
 std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+// A number of another kind, or one that T does not hold, is refused: the library would convert it anyhow.
+template <typename T>
+T whole(const Json& json, const char* name) {
+  const Json& value = json.at(name);
+  if (value.is_number_unsigned() && std::in_range<T>(value.get<std::uint64_t>()))
+    return static_cast<T>(value.get<std::uint64_t>());
+  if (value.is_number_integer() && !value.is_number_unsigned() && std::in_range<T>(value.get<std::int64_t>()))
+    return static_cast<T>(value.get<std::int64_t>());
+  throw ConfigError("no whole number");
+}
 
 template <typename Read>
 auto parse(std::string_view text, Read read) {
@@ -81,30 +93,30 @@ std::string to_text(const Reply& reply) {
 Command parse_command(std::string_view text) {
   return parse(text, [](const Json& json) {
     return Command{.kind = find_kind<Command::Kind>(kCommands, json.at("command")),
-                   .prepare_bytes = json.at("prepare_bytes"),
-                   .output_bytes = json.at("output_bytes"),
+                   .prepare_bytes = whole<std::int64_t>(json, "prepare_bytes"),
+                   .output_bytes = whole<std::int64_t>(json, "output_bytes"),
                    .operation = parse_measured_operation(json.at("operation").get<std::string>()),
                    .dtype = parse_dtype(json.at("dtype").get<std::string>()),
-                   .bytes = json.at("bytes"),
-                   .unmeasured = json.at("unmeasured"),
-                   .repetitions = json.at("repetitions"),
-                   .batch = json.at("batch"),
+                   .bytes = whole<std::int64_t>(json, "bytes"),
+                   .unmeasured = whole<int>(json, "unmeasured"),
+                   .repetitions = whole<int>(json, "repetitions"),
+                   .batch = whole<int>(json, "batch"),
                    .computing = json.at("computing"),
                    .touching = json.at("touching"),
                    .late_seconds = json.at("late_seconds"),
-                   .seed = json.at("seed")};
+                   .seed = whole<std::uint64_t>(json, "seed")};
   });
 }
 
 Reply parse_reply(std::string_view text) {
   return parse(text, [](const Json& json) {
     Reply reply{.kind = find_kind<Reply::Kind>(kReplies, json.at("reply")),
-                .rank = json.at("rank"),
-                .size = json.at("size"),
+                .rank = whole<int>(json, "rank"),
+                .size = whole<int>(json, "size"),
                 .text = json.at("text"),
                 .slowdowns = json.at("slowdowns"),
                 .processor_shares = json.at("processor_shares"),
-                .sent_bytes = json.at("sent_bytes")};
+                .sent_bytes = whole<std::int64_t>(json, "sent_bytes")};
     const auto begins = json.at("begins").get<std::vector<double>>();
     const auto ends = json.at("ends").get<std::vector<double>>();
     if (begins.size() != ends.size()) {

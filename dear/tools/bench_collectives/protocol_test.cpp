@@ -67,5 +67,19 @@ TEST(Protocol, WhatIsNoMessageIsAnError) {
   EXPECT_THROW(parse_command(unknown), TransportError);
 }
 
+TEST(Protocol, NumbersThatAMemberCannotHoldAreAnError) {
+  const std::string good = to_text(Reply{.kind = Reply::Kind::right, .rank = 77, .sent_bytes = 99});
+  EXPECT_NO_THROW(parse_reply(good));
+  for (const auto& [number, others] :
+       {std::pair("99", std::vector{"1e300", "-1e300", "0.5", "18446744073709551615"}),
+        std::pair("77", std::vector{"4294967296", "-2147483649", "true", "1e10"})}) {
+    for (const char* const other : others) {
+      std::string bad = good;
+      bad.replace(bad.find(number), 2, other);
+      EXPECT_THROW(parse_reply(bad), TransportError) << bad;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace dear::bench_collectives::protocol_test
