@@ -148,11 +148,7 @@ TEST_F(Zip, RefusesSizesBeyondTheFile) {
 TEST_F(Zip, RefusesRecordsThatShareBytes) {
   const auto number = [](std::uint64_t value, int bytes) {
     std::string text;
-<<<<<<< HEAD
-    for (int i = 0; i < bytes; ++i) text += static_cast<char>((value >> (8 * i)) & 0xFFU);
-=======
     for (; bytes > 0; --bytes, value >>= 8U) text += static_cast<char>(value & 0xFFU);
->>>>>>> fuzz
     return text;
   };
   const std::string data(10'000, 'x');
