@@ -88,7 +88,7 @@ def run_all(names: list[str]) -> int:
 
 def main(arguments: list[str]) -> int:
     if "RANK" in os.environ:
-        faulthandler.dump_traceback_later(100, exit=True)
+        faulthandler.dump_traceback_later(300, exit=True)  # of all behaviours, on a busy machine
         return run(pathlib.Path(arguments[0]), arguments[1:])
     if arguments[:1] == ["--write"]:
         pathlib.Path(arguments[1]).write_text(table(), encoding="utf-8")
