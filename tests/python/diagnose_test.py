@@ -89,7 +89,7 @@ class Diagnoses(Case):
         self.addCleanup(job.wait)
         self.addCleanup(job.terminate)
         found: dict[str, Any] = {}
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 150
         while found.get("culprits") != [1] and time.monotonic() < deadline:
             time.sleep(0.5)
             told = subprocess.run([DEAR, "diagnose", str(job.pid), "--json"], capture_output=True, text=True)
