@@ -43,6 +43,8 @@ def _write_stacks_when_asked() -> None:
     path = os.environ.get("DEAR_STACKS", "")
     if not path or _stacks is not None or signal.getsignal(signal.SIGUSR2) != signal.SIG_DFL:
         return
+    if threading.current_thread() is not threading.main_thread():
+        return  # Python changes signals there alone
     with contextlib.suppress(OSError):
         _stacks = open(path, "w")
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # in force again when the interpreter ends
