@@ -90,7 +90,7 @@ def train(kind: str, culprit: int) -> None:
         if now and kind == "killed in a save" and mine:
             threading.Timer(0.02, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
         if now and kind == "killed in a save":
-            dear.save(pathlib.Path(os.environ["SAVES"]) / "a.pt", model)
+            dear.save(os.path.join(os.environ["SAVES"], "a.pt"), model)
             if mine:
                 time.sleep(1)
         if now and mine and kind == "returns early":
