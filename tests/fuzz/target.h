@@ -33,7 +33,7 @@ void refusing(const Parse& parse) {
   }
 }
 
-// What was read can be written, read again, and is then written alike.
+// Checks that a value that was read can be written and read again, and is then written alike.
 template <typename Read, typename Write>
 void round_trip(std::string_view bytes, const Read& read, const Write& write) {
   const auto value = read(bytes);
@@ -61,7 +61,7 @@ class Bytes {
     rest_.remove_prefix(taken.size());
     return taken;
   }
-  // What comes before the next end of a line.
+  // Takes the text before the next end of a line.
   std::string_view line() {
     const std::string_view taken = take(rest_.find('\n'));
     take(1);

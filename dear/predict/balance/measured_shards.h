@@ -34,8 +34,9 @@ class MeasuredShards {
   // After `step` steps, `seconds` being what the slowest rank says a step takes now:
   // whether the speeds of all ranks are to be measured now.
   [[nodiscard]] bool wants_speeds(std::int64_t step, double seconds);
-  // What was measured, and how long that took. Returns the shards that are to be in force from now on; none
-  // where those in force stay. A speed of 0 is one that nobody knows: it counts as the mean of the others.
+  // Takes what was measured, and how long that took. Returns the shards that are to be in force from now on;
+  // none where those in force stay. A speed of 0 is one that nobody knows: it counts as the mean of the
+  // others.
   [[nodiscard]] std::optional<ShardPlan> measured(std::vector<RankSpeed> speeds, ShardUse use,
                                                   double cost_seconds);
 

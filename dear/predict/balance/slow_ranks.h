@@ -7,7 +7,8 @@
 
 namespace dear {
 
-// What a rank computed in a window of steps, in seconds a step without exposed communication.
+// ComputeSeconds are what a rank computed in a window of steps, in seconds a step without exposed
+// communication.
 struct ComputeSeconds {
   double forward = 0;   // up to the first gradient: loading of data, the program's own code, forward passes
   double backward = 0;  // from then on: backward passes, updates, the rest of step()

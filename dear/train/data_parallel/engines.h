@@ -29,7 +29,7 @@ class Engines {
   void regroup(Fusion fusion);
   void require_shares() const;  // ConfigError where shards are equal always
   void reshard(const std::vector<double>& weights);
-  // The same weights on every rank, between two steps, while nothing is on its way.
+  // Cuts shards anew; weights are the same on every rank. Between two steps, while nothing is on its way.
   void cut_shards(const std::vector<double>& weights);
   void choose_buckets();           // after each step
   void leave_one_copy() noexcept;  // at the end

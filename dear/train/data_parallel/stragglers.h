@@ -30,7 +30,7 @@ class Stragglers {
   Trainer& own_;
   double step_began_ = 0, exposed_then_ = 0;                     // 0 before the first step has ended
   std::optional<double> backward_began_, exposed_in_forward_{};  // in this step
-  // Of the window.
+  // These are of the window.
   ComputeSeconds computed_;
   double window_began_ = 0;
   std::int64_t steps_ = 0, steps_in_window_ = 0, sent_steps_ = 0, next_ = 0;

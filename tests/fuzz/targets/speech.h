@@ -5,7 +5,7 @@
 
 #include "dear/comm/gloo/meeting/message.h"
 
-// What a peer of the fuzzer's says at a meeting.
+// A Speech is all that a peer, whom the fuzzer speaks for, says at a meeting.
 namespace dear::fuzz {
 
 inline constexpr const char* kJob = "a job";
