@@ -10,6 +10,7 @@
 
 #include "dear/base/recorder/record.h"
 #include "dear/base/vocabulary/collective.h"
+#include "dear/base/vocabulary/named_rank.h"
 
 namespace dear::diagnose {
 namespace {
@@ -49,7 +50,6 @@ struct Standing {
   const Event* in = nullptr;     // a collective that has not ended, or has failed
   const Event* files = nullptr;  // of a checkpoint, which are not done
   std::int64_t last = 0;         // the time of its last event
-  std::int64_t come_to = -1;     // collectives of the first group with others, begun
 };
 
 std::string seconds_text(double seconds) {
@@ -229,14 +229,25 @@ class Diagnoser {
     return found(Cause::failed, {first->record->rank}, first->record->failure->text);
   }
 
+  // Whether a rank failed because of one that is neither itself nor `rank`.
+  [[nodiscard]] bool others_blame_another_than(int rank) const {
+    return std::any_of(job_.seen.begin(), job_.seen.end(), [rank](const RankSeen& seen) {
+      if (!seen.record || !seen.record->failure || seen.record->failure->own) return false;
+      const std::optional<int> named = rank_named_first(seen.record->failure->text);
+      return named && *named != rank && *named != seen.record->rank;
+    });
+  }
+
   bool by_death() {
     std::vector<int> killed, exited;
     for (std::size_t rank = 0; rank < job_.seen.size(); ++rank) {
       const RankSeen& seen = job_.seen[rank];
       if (!seen.ended || seen.told_to_end) continue;
       if (seen.signal != 0) killed.push_back(static_cast<int>(rank));
-      // A rank whose failure is of the group says so and exits: it is no culprit.
-      else if (seen.code != 0 && !(seen.record && seen.record->failure))
+      // A rank whose failure is of the group says so and exits: it is no culprit. Where it left no record, it
+      // may have: others say whom they waited for.
+      else if (seen.code != 0 && !(seen.record && seen.record->failure) &&
+               !(!seen.record && others_blame_another_than(static_cast<int>(rank))))
         exited.push_back(static_cast<int>(rank));
     }
     if (!killed.empty()) {

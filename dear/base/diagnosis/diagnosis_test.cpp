@@ -126,6 +126,22 @@ TEST(Diagnosis, TellsThoseWhoWereKilledFromThoseWhomTheLauncherEnded) {
   EXPECT_THAT(diagnose(job).culprits, ElementsAre(2));
 }
 
+TEST(Diagnosis, BlamesNobodyForAnExitThatOthersExplain) {
+  const std::string late = "rank 1 (pid 1001) did not come within 3 s while others wait in collective 4";
+  JobRecords job = job_of({ended(Writer(0, 3).collective(4, 5).fails(90, late, false), 1, 0),
+                           ended(Writer(1, 3).collective(3, 1, 2), 0, SIGTERM, true),
+                           ended(Writer(2, 3).collective(4, 5).fails(90, late, false), 1, 0)});
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(diagnose(job).cause, Cause::late);
+    EXPECT_THAT(diagnose(job).culprits, ElementsAre(1));
+    job.seen[2].record.reset();
+  }
+  // A rank whose record is missing is the one that others name.
+  job.seen[0] = ended(Writer(0, 3).collective(4, 5).fails(90, "rank 2 (pid 1002) died", false), 1, 0);
+  EXPECT_EQ(diagnose(job).cause, Cause::exited);
+  EXPECT_THAT(diagnose(job).culprits, ElementsAre(2));
+}
+
 TEST(Diagnosis, ComparesCollectives) {
   const JobRecords job = job_of({Writer(0, 3).collective(0, 1, 2).collective(1, 3, -1, 4096),
                                  Writer(1, 3).collective(0, 1, 2).collective(1, 3, -1, 4096),
