@@ -30,6 +30,7 @@ from ._coda import CoDA
 from ._distribute import DataParallel, distribute, own
 from ._distributed import ModelledNetwork
 from ._distributed import register as _register
+from ._elastic import Elastic
 from ._failures import install as _install
 from ._join import Join, join
 from ._kfac import KFAC
@@ -64,6 +65,7 @@ __all__ = [
     "DataParallel",
     "DiLoCo",
     "DualSampler",
+    "Elastic",
     "Error",
     "Gain",
     "Group",

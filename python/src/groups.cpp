@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/utils/pybind.h>
 
+#include "dear/base/membership/member.h"
 #include "dear/base/os/host_key.h"
 #include "dear/base/recorder/recorder.h"
 #include "dear/base/vocabulary/error.h"
@@ -51,9 +52,13 @@ std::optional<GridSettings> grid_of(const std::string& grid, const std::string& 
 
 std::shared_ptr<Group> init_group(const std::optional<std::string>& backend, double timeout,
                                   bool reproducible, const std::string& grid, const std::string& algorithm,
-                                  int chunks, const std::vector<std::string>& interfaces) {
+                                  int chunks, const std::vector<std::string>& interfaces,
+                                  std::optional<double> meeting) {
   const py::gil_scoped_release released;
+  std::optional<std::chrono::duration<double>> deadline;
+  if (meeting) deadline.emplace(*meeting);
   return share(init({.timeout = std::chrono::duration<double>(timeout),
+                     .meeting = deadline,
                      .grid = grid_of(grid, algorithm, chunks, interfaces),
                      .backend = backend.value_or(""),
                      .reproducible = reproducible}));
@@ -100,10 +105,12 @@ void bind_groups(py::module_& module) {
       "init", &init_group, py::arg("backend") = py::none(), py::arg("timeout") = 120.0,
       py::arg("reproducible") = false, py::arg("grid") = "", py::arg("algorithm") = "themis",
       py::arg("chunks") = 64, py::arg("interfaces") = std::vector<std::string>(),
+      py::arg("meeting") = py::none(),
       "The group of all ranks of this job, from the launcher's environment (torchrun, dear launch, mpirun, "
       "Slurm); one rank without a launcher.\n\n"
       "backend: \"shm\", \"mpi\", \"gloo\", ... (docs/backends.md); None for the fastest that reaches all "
-      "ranks.\ntimeout: seconds, for every wait, this meeting of the ranks included.\nreproducible: sums in "
+      "ranks.\ntimeout: seconds, for every wait, this meeting of the ranks included, unless `meeting` is a "
+      "time of its own.\nreproducible: sums in "
       "the order of ranks, so that results are the same bits on every backend that can.\ngrid: "
       "\"2x4\" puts the ranks into a grid whose dimensions are networks of their own, the innermost first, "
       "and "
@@ -130,6 +137,31 @@ void bind_groups(py::module_& module) {
       py::arg("reason"), "Ends every group of this process with this reason, here and on the peers.");
   module.def("note_first_step", &recorder::note_first_step, py::arg("step"),
              "Says in the flight record of this process at which step its training goes on.");
+  module.def("note_progress", &recorder::note_progress, py::arg("step"),
+             "Says in the flight record of this process how many steps of the whole training are done.");
+  using membership::Member;
+  py::class_<Member>(module, "Member", "A process of a job whose ranks come and go (dear launch --elastic).")
+      .def(py::init<const std::string&, int>(), py::arg("place"), py::arg("number"))
+      .def(
+          "epoch", [](const Member& member) { return member.roster().epoch; },
+          "The number of changes of the roster so far.")
+      .def(
+          "join",
+          [](const Member& member, double timeout) {
+            membership::Roster roster;
+            {
+              const py::gil_scoped_release released;
+              roster = member.join(Deadline::after(std::chrono::duration<double>(timeout)));
+            }
+            return std::make_tuple(roster.epoch, roster.members, roster.begun);
+          },
+          py::arg("timeout"),
+          "The first open epoch of which this process is a member, its members by rank, and whether an epoch "
+          "before "
+          "was open. TimeoutError.")
+      .def(
+          "ask_again", [](const Member& member) { member.ask_again(member.roster()); },
+          "The members of the epoch could not meet: asks for another.");
   module.def(
       "note_stacks", &recorder::note_stacks, py::arg("signal"),
       "Says in the flight record of this process at which signal it writes the stacks of Python's threads.");

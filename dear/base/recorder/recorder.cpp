@@ -139,6 +139,11 @@ void note_first_step(std::int64_t step) {
   if (Layout* const layout = of_this_process.load(std::memory_order_acquire)) layout->first_step = step;
 }
 
+void note_progress(std::int64_t steps) {
+  Layout* const layout = of_this_process.load(std::memory_order_acquire);
+  if (layout != nullptr) layout->first_step = steps - layout->steps.load(std::memory_order_relaxed);
+}
+
 void note_stacks(int signal) {
   signal_of_stacks = signal;
   if (Layout* const layout = of_this_process.load(std::memory_order_acquire)) layout->stacks = signal;

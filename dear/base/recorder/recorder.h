@@ -30,6 +30,8 @@ void note(const Note& what);
 void note_step(std::int64_t number, double seconds, double exposed);
 // The training goes on from a checkpoint of this step.
 void note_first_step(std::int64_t step);
+// So many steps of the whole training are done, of which some may have been given up and repeated here.
+void note_progress(std::int64_t steps);
 // Something is not finite in this step: a sentence that names a tensor in quotation marks.
 void note_not_finite(std::int64_t step, std::string_view what);
 // Why this rank fails; the first counts. `own`: it is no consequence of another rank's failure.

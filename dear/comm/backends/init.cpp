@@ -40,7 +40,7 @@ Group init_on_pairs(const PairCluster& cluster, const InitOptions& options, cons
 
 Group init(const InitOptions& options) {
   const Placement placement{.environment = read_launch_environment(),
-                            .deadline = Deadline::after(options.timeout),
+                            .deadline = Deadline::after(options.meeting.value_or(options.timeout)),
                             .reproducible = options.reproducible};
   if (options.grid && options.network) {
     throw ConfigError("a grid has networks of its own: give a grid or a network, not both");

@@ -30,6 +30,8 @@ struct GridSettings {
 struct InitOptions {
   // The deadline of every wait, the rendezvous included.
   std::chrono::duration<double> timeout = std::chrono::seconds(120);
+  // That of the rendezvous, where it is another one.
+  std::optional<std::chrono::duration<double>> meeting{};
   // Let collectives take the time that they would take on this network (see shaped/). One with a link for
   // each pair is for two or more ranks of one host, on a backend with messages (gloo, mpi, mpi-messages; ""
   // for one of them).

@@ -93,7 +93,8 @@ void add_launch_command(CLI::App& app) {
   add("-n,--ranks", arguments->ranks, "N", fmt::format("Ranks to start, 1 to {}", launch::kMostRanks))
       ->check(CLI::Range(1, launch::kMostRanks));
   add("--elastic", arguments->elastic, "MIN:MAX",
-      "Start MAX ranks; a rank that fails twice without progress is left out at a restart, down to MIN");
+      "Start MAX ranks. Where one fails, those of a program with dear.Elastic go on without it, if MIN are "
+      "left; a rank that fails twice without progress is not started again, down to MIN");
   add.with_default("--restarts", arguments->restarts, "N", "Start the ranks again so often where one fails")
       ->check(CLI::NonNegativeNumber);
   add.with_default("--grace", arguments->grace, "TIME",

@@ -25,6 +25,7 @@ class Causes {
     double seconds = 0;  // since this object was made
   };
   [[nodiscard]] const std::optional<First>& first() const { return first_; }
+  void forget() { first_.reset(); }  // of a failure that did not end the job
 
  private:
   Pipe pipe_;

@@ -8,20 +8,22 @@
 #include <memory>
 #include <optional>
 #include <poll.h>
-#include <sys/resource.h>
+#include <span>
 #include <unistd.h>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "dear/base/membership/registrar.h"
 #include "dear/base/vocabulary/deadline.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/tools/launch/causes.h"
 #include "dear/tools/launch/cores.h"
 #include "dear/tools/launch/held_signals.h"
 #include "dear/tools/launch/keeper.h"
-#include "dear/tools/launch/rank_process.h"
+#include "dear/tools/launch/members.h"
+#include "dear/tools/launch/open_file_limit.h"
 #include "dear/tools/launch/records.h"
 #include "dear/tools/launch/restarts.h"
 #include "dear/tools/launch/sink.h"
@@ -30,44 +32,6 @@
 namespace dear::launch {
 namespace {
 
-// Raises the limit of open files while it lives, so that there is room for four files a rank.
-class OpenFileLimit {
- public:
-  explicit OpenFileLimit(int ranks) : before_(limit_of_open_files()) {
-    const rlim_t needed = 64 + 4 * static_cast<rlim_t>(ranks);
-    if (needed > before_.rlim_max) {
-      throw TransportError(
-          fmt::format("{} ranks need {} open files, and this system allows {}; start fewer ranks, or raise "
-                      "the limit (ulimit -Hn)",
-                      ranks, needed, before_.rlim_max));
-    }
-    const rlimit wanted{.rlim_cur = std::max(needed, before_.rlim_cur), .rlim_max = before_.rlim_max};
-    ::setrlimit(RLIMIT_NOFILE, &wanted);
-  }
-  ~OpenFileLimit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-  OpenFileLimit(const OpenFileLimit&) = delete;
-  OpenFileLimit& operator=(const OpenFileLimit&) = delete;
-
-  [[nodiscard]] const rlimit& before() const { return before_; }
-
- private:
-  rlimit before_;
-};
-
-struct Member {
-  Member(int rank_number, const RankProgram& program, const Keeper& keeper)
-      : rank(rank_number), process(program, keeper) {}
-  Member(const Member&) = delete;
-  Member& operator=(const Member&) = delete;
-
-  [[nodiscard]] bool silent() const { return !process.output.is_open() && !process.error.is_open(); }
-
-  int rank;
-  RankProcess process;
-  std::optional<Ending> ending;
-  bool told_to_end = false;
-};
-
 // Records of a start again lie beside those of the start before.
 std::string folder_of(const std::string& record, int restarts) {
   return record.empty() || restarts == 0 ? record : fmt::format("{}/restart-{}", record, restarts);
@@ -75,43 +39,32 @@ std::string folder_of(const std::string& record, int restarts) {
 
 class Supervisor {
  public:
-  Supervisor(const LaunchOptions& options, int restarts)
+  Supervisor(const LaunchOptions& options, Restarts& restarts)
       : options_(options),
-        limit_(options.ranks),
-        records_(options.ranks, folder_of(options.record, restarts)),
+        restarts_(restarts),
+        limit_(options.ranks, options.restarts),
+        records_(options.ranks, folder_of(options.record, restarts.restarts())),
         output_(STDOUT_FILENO, options),
         error_(STDERR_FILENO, options) {
     job_.secret_file = secret_file(secret_);
-    job_.restarts = restarts;
-    const std::vector<std::string> inherited = inherited_environment();
-    Variables variables = options.environment;
-    variables.emplace_back("DEAR_CAUSES", causes_.path());
-    for (int rank = 0; rank < options.ranks; ++rank) {
-      Variables of_rank = records_.variables(rank);
-      of_rank.insert(of_rank.end(), variables.begin(), variables.end());
-      const RankProgram program{
-          .command = options.command,
-          .environment = rank_environment(job_, rank, inherited, of_rank),
-          .reads_input = rank == 0 && ::isatty(STDIN_FILENO) == 0,
-          .piped_output = options.prefix,
-          .piped_error = options.prefix || options.ranks_say_why,
-          .cores = options.bind ? cores_of_rank(job_.cores, options.ranks, rank) : std::vector<int>(),
-          .signal_mask = signals_.before(),
-          .open_files = limit_.before()};
-      members_.push_back(std::make_unique<Member>(rank, program, keeper_));
-    }
+    job_.restarts = restarts.restarts();
+    if (options.least_ranks < options.ranks) registrar_.emplace(options.ranks);
+    for (int rank = 0; rank < options.ranks; ++rank) start(rank);
   }
 
-  // After run(): of a job that failed and was not told to end.
-  [[nodiscard]] std::optional<JobFailure> failure() const {
+  // After run(): with how many ranks the job is started again; none where it is over.
+  std::optional<int> next_start() {
     if (!failed_ || told_to_end_) return std::nullopt;
-    // The rank that told its cause first, and not one that was ended with it.
-    const std::optional<Causes::First>& told = causes_.first();
-    return JobFailure{.rank = told ? told->rank : failed_->rank,
-                      .signal = told ? 0 : failed_->ending->signal,
-                      .step = records_.furthest_step()};
+    const JobFailure failure = failure_of(*failed_);
+    const std::optional<int> ranks = over_ ? std::nullopt : restarts_.after(failure);
+    if (ranks)
+      error_.say(
+          fmt::format("restart {} of {}, with {} ranks: rank {} failed, and the job had come to step {}",
+                      restarts_.restarts(), options_.restarts, *ranks, failure.rank, failure.step));
+    else if (!restarts_.why().empty())
+      error_.say(restarts_.why());
+    return ranks;
   }
-  void say(const std::string& sentence) { error_.say(sentence); }
 
   int run() {
     while (!over()) {
@@ -119,11 +72,12 @@ class Supervisor {
       while (const std::optional<int> signal = signals_.next()) {
         const bool ends = *signal != SIGUSR1 && *signal != SIGUSR2;
         if (*signal != SIGUSR1 && !failed_) look(ends);  // before ranks act on it
-        send_all(*signal);
+        members_.send(*signal);
         if (ends) end_by(*signal);
       }
       causes_.read();
       pass_on_output();
+      if (registrar_) follow_members();
       if (!failed_) {
         notice_failure();
       }
@@ -133,10 +87,97 @@ class Supervisor {
     say_verdict();
     write_records();
     if (failed_) return failed_->ending->exit_code();
-    return all_ended() ? 0 : 128 + SIGKILL;
+    return members_.all_ended() ? 0 : 128 + SIGKILL;
   }
 
  private:
+  void start(int rank) {
+    Variables variables = records_.variables(rank);
+    variables.insert(variables.end(), options_.environment.begin(), options_.environment.end());
+    variables.emplace_back("DEAR_CAUSES", causes_.path());
+    if (registrar_) {
+      variables.emplace_back("DEAR_MEMBERSHIP", registrar_->place());
+      variables.emplace_back("DEAR_MEMBER", std::to_string(rank));
+    }
+    members_.start(
+        rank,
+        {.command = options_.command,
+         .environment = rank_environment(job_, rank, inherited_environment(), variables),
+         .reads_input = rank == 0 && ::isatty(STDIN_FILENO) == 0,
+         .piped_output = options_.prefix,
+         .piped_error = options_.prefix || options_.ranks_say_why,
+         .cores = options_.bind ? cores_of_rank(job_.cores, options_.ranks, rank) : std::vector<int>(),
+         .signal_mask = signals_.before(),
+         .open_files = limit_.before()},
+        keeper_);
+  }
+
+  [[nodiscard]] JobFailure failure_of(const Member& member) const {
+    // The rank that told its cause first, and not one that was ended with it.
+    const std::optional<Causes::First>& told = causes_.first();
+    return {.rank = told ? told->rank : member.rank,
+            .signal = told ? 0 : member.ending->signal,
+            .step = records_.furthest_step(),
+            .together = registrar_ && registrar_->roster().begun && !registrar_->roster().open};
+  }
+
+  // The roster follows the processes that ended, [Note: membership].
+  void follow_members() {
+    registrar_->read();
+    std::vector<Member*> ended;
+    bool works = false;
+    for (const auto& member : members_) {
+      works = works || (!member->ending && (registrar_->works(member->rank) || !registrar_->roster().begun));
+      if (member->ending && !member->settled) ended.push_back(member.get());
+    }
+    for (Member* const member : ended) {
+      if (failed_ || told_to_end_) return;
+      if (member->ending->failed()) {
+        if (!go_on_without(*member)) return;
+      } else {
+        registrar_->leaves(member->rank, true);
+        member->settled = true;
+      }
+    }
+    if (works || failed_ || told_to_end_) return;
+    // The work is done: who was about to join has none.
+    for (const auto& member : members_) {
+      if (member->ending || member->settled) continue;
+      member->settled = member->told_to_end = true;
+      member->process.send(SIGTERM);
+      start_grace();
+    }
+  }
+
+  // Whether those that work give up the step in which a rank failed, and go on; another process may take its
+  // place.
+  bool go_on_without(Member& failed) {
+    int others = 0, coming = 0;
+    for (const auto& member : members_) {
+      if (member->ending) continue;
+      ++(registrar_->works(member->rank) ? others : coming);
+    }
+    if (others < options_.least_ranks) return false;
+    causes_.read();
+    const JobFailure failure = failure_of(failed);
+    const std::optional<int> ranks = restarts_.after(failure);
+    over_ = !ranks && !restarts_.used_up();
+    if (over_) return false;
+    const bool again = ranks && others + coming < *ranks;
+    error_.say(fmt::format(
+        "rank {} {}, and the job had come to step {}: it goes on with {} {}{}", failed.rank,
+        causes_.first() ? "failed: " + causes_.first()->why : failed.ending->to_string(), failure.step,
+        others, others == 1 ? "rank" : "ranks", again ? ", and another process takes its place" : ""));
+    failed.settled = true;
+    causes_.forget();
+    registrar_->leaves(failed.rank, false);
+    if (again) {
+      registrar_->enters(failed.rank);
+      start(failed.rank);
+    }
+    return true;
+  }
+
   // The first signal begins the grace. A second one ends the job at once; one of another kind that comes
   // along with the first is none.
   void end_by(int signal) {
@@ -171,30 +212,20 @@ class Supervisor {
     for (const Sink* sink : {&output_, &error_})
       files.push_back({.fd = sink->empty() ? -1 : sink->fd(), .events = POLLOUT, .revents = 0});
     const std::size_t first = files.size();
-    for (const auto& member : members_) {
-      for (const int fd : {member->ending ? -1 : member->process.pidfd(),
-                           output_.takes() ? member->process.output.get() : -1,
-                           error_.takes() ? member->process.error.get() : -1}) {
-        files.push_back({.fd = fd, .events = POLLIN, .revents = 0});  // poll passes over negative ones
-      }
-    }
+    members_.add_to(files, output_.takes(), error_.takes());
     files.push_back({.fd = causes_.fd(), .events = POLLIN, .revents = 0});
+    files.push_back({.fd = registrar_ ? registrar_->fd() : -1, .events = POLLIN, .revents = 0});
     std::optional<Deadline> until = grace_ ? grace_ : last_wait_;
     if (next_show_ && (!until || *next_show_ < until->at())) until = Deadline(*next_show_);
     poll_until(files, until);
-    for (std::size_t i = 0; i < members_.size(); ++i) {
-      Member& member = *members_[i];
-      if (!member.ending && files[first + 3 * i].revents != 0) {
-        member.ending = member.process.ending();
-      }
-    }
+    members_.take_endings(std::span(files).subspan(first));
   }
 
   // Notes the first failure. Where several ranks failed at once, one that was killed explains the errors of
   // the others, and not the reverse.
   void notice_failure() {
     for (const auto& member : members_) {
-      const bool failed = member->ending && member->ending->failed();
+      const bool failed = member->ending && member->ending->failed() && !member->settled;
       if (failed && (!failed_ || (failed_->ending->signal == 0 && member->ending->signal != 0))) {
         failed_ = member.get();
       }
@@ -203,29 +234,17 @@ class Supervisor {
       causes_.read();  // a rank writes its own before it ends
       if (!causes_.first() && !is_explained(*failed_->ending))
         error_.say(fmt::format("rank {} {}{}", failed_->rank, failed_->ending->to_string(),
-                               all_ended() ? "" : "; ending the other ranks"));
+                               members_.all_ended() ? "" : "; ending the other ranks"));
       look(true);
-      send_all(SIGTERM);
+      members_.send(SIGTERM);
       start_grace();
     }
   }
 
-  [[nodiscard]] std::vector<SeenRank> seen() const {
-    std::vector<SeenRank> ranks;
-    for (const auto& member : members_) {
-      SeenRank& one = ranks.emplace_back(SeenRank{.rank = member->rank, .pid = member->process.pid()});
-      one.ended = member->ending.has_value();
-      if (!one.ended) continue;
-      one.code = member->ending->code;
-      one.signal = member->ending->signal;
-      one.told_to_end = member->told_to_end;
-    }
-    return ranks;
-  }
   // `ends`: the ranks that live are told to end next.
   void look(bool ends) {
     try {
-      records_.look(seen());
+      records_.look(members_.seen());
     } catch (const std::exception& error) {
       error_.say(fmt::format("cannot write the records: {}", error.what()));
     }
@@ -235,7 +254,7 @@ class Supervisor {
   void write_records() {
     try {
       const auto& first = causes_.first();
-      records_.write(seen(), first ? first->rank : -1, first ? first->why : "");
+      records_.write(members_.seen(), first ? first->rank : -1, first ? first->why : "");
     } catch (const std::exception& error) {
       error_.say(fmt::format("cannot write the records: {}", error.what()));
     }
@@ -259,7 +278,7 @@ class Supervisor {
   }
 
   void keep_time() {
-    if (all_ended() && !all_ended_before_ && !killed_) {
+    if (members_.all_ended() && !all_ended_before_ && !killed_) {
       // For what ranks left running, until it closes their output.
       all_ended_before_ = true;
       const Deadline leftovers =
@@ -267,26 +286,21 @@ class Supervisor {
       if (!grace_ || leftovers.at() < grace_->at()) grace_ = leftovers;
     }
     if (grace_ && grace_->expired()) {
-      std::vector<int> late;
-      for (const auto& member : members_) {
-        if (!member->ending) {
-          late.push_back(member->rank);
-        }
-      }
+      const std::vector<int> late = members_.running();
       if (!late.empty()) {
         error_.say(fmt::format(
             "rank {} did not end within {:g} s of {} and is killed", fmt::join(late, ", "),
             told_to_end_ ? std::min(options_.grace.count(), seconds_since(told_at_)) : options_.grace.count(),
             told_to_end_ ? fmt::format("SIG{}", ::sigabbrev_np(*told_to_end_)) : "SIGTERM"));
       }
-      send_all(SIGKILL);
+      members_.send(SIGKILL);
       kill_strays(job_.run_id);
       grace_.reset();
       killed_ = true;
       last_wait_ = Deadline::after(kLastWait);
     }
     if (last_wait_ && last_wait_->expired()) {
-      if (!all_ended())
+      if (!members_.all_ended())
         error_.say("a rank does not end though it was killed (see ps, state D): it is left to the system");
       last_wait_.reset();
       given_up_ = true;
@@ -299,26 +313,13 @@ class Supervisor {
     }
   }
 
-  [[nodiscard]] bool all_ended() const {
-    return std::all_of(members_.begin(), members_.end(),
-                       [](const auto& member) { return member->ending.has_value(); });
-  }
   // Whether every rank has ended and its output is closed. The output of killed ranks is not waited for: a
   // process that left their group may hold it open.
-  [[nodiscard]] bool ended() const {
-    return all_ended() && (killed_ || std::all_of(members_.begin(), members_.end(),
-                                                  [](const auto& member) { return member->silent(); }));
-  }
+  [[nodiscard]] bool ended() const { return members_.all_ended() && (killed_ || members_.all_silent()); }
   // Whether the job has ended and all output is written, or nobody reads it though the job was told to end.
   [[nodiscard]] bool over() const {
     if (given_up_) return true;
     return ended() && ((output_.empty() && error_.empty()) || (killed_ && told_to_end_));
-  }
-
-  void send_all(int signal) const {
-    for (const auto& member : members_) {
-      member->process.send(signal);
-    }
   }
 
   static constexpr auto kOneEvent = std::chrono::seconds(1);
@@ -330,14 +331,16 @@ class Supervisor {
   }
 
   const LaunchOptions& options_;
+  Restarts& restarts_;
   const os::FileDescriptor secret_ = make_secret();  // ranks read it as long as it is open here
   Job job_ = describe_job(options_.ranks);
   Causes causes_;
   HeldSignals signals_;
   OpenFileLimit limit_;
   Records records_;
+  std::optional<membership::Registrar> registrar_;  // where ranks may come and go
   Sink output_, error_;
-  std::vector<std::unique_ptr<Member>> members_;
+  Members members_;
   Keeper keeper_;  // after the members: gone before they are reaped (keeper.h)
   Member* failed_ = nullptr;
   std::optional<Deadline> grace_;
@@ -345,6 +348,7 @@ class Supervisor {
   std::optional<int> told_to_end_;       // by this signal
   SteadyTime told_at_;
   std::optional<Deadline> last_wait_;
+  bool over_ = false;  // no restart helps
   bool all_ended_before_ = false, killed_ = false, given_up_ = false;
 };
 
@@ -369,18 +373,11 @@ int Launcher::run() const {
   LaunchOptions options = options_;
   Restarts restarts(options.least_ranks, options.ranks, options.restarts);
   for (;;) {
-    Supervisor job(options, restarts.restarts());
+    Supervisor job(options, restarts);
     const int code = job.run();
-    const std::optional<JobFailure> failure = job.failure();
-    if (!failure) return code;
-    const std::optional<int> ranks = restarts.after(*failure);
-    if (!ranks) {
-      if (!restarts.why().empty()) job.say(restarts.why());
-      return code;
-    }
+    const std::optional<int> ranks = job.next_start();
+    if (!ranks) return code;
     options.ranks = *ranks;
-    job.say(fmt::format("restart {} of {}, with {} ranks: rank {} failed, and the job had come to step {}",
-                        restarts.restarts(), options.restarts, *ranks, failure->rank, failure->step));
   }
 }
 

@@ -10,24 +10,26 @@ namespace dear::launch {
 std::optional<int> Restarts::after(const JobFailure& failure) {
   const std::optional<JobFailure> before = std::exchange(last_, failure);
   const bool preempted = failure.signal == SIGTERM;
-  if (!preempted && counted_ == limit_) {
+  const bool further = !before || failure.step > before->step;
+  const bool again = !preempted && !further && !failure.together;
+  const bool leaves_one_out = again && failure.rank == before->rank && !left_one_out_ && ranks_ > least_;
+  if (again && !leaves_one_out) {
+    why_ = fmt::format(
+        "the job failed {} at step {} as before, on rank {}{}: its batch, or the program, is at fault, and "
+        "no restart helps",
+        failure.step < before->step ? "again, no further than" : "again,", failure.step, failure.rank,
+        failure.rank == before->rank ? "" : fmt::format(" and before that on rank {}", before->rank));
+    return std::nullopt;
+  }
+  used_up_ = !preempted && counted_ == limit_;
+  if (used_up_) {
     why_ = limit_ == 0 ? ""
                        : fmt::format("rank {} failed, and all {} restarts are used up", failure.rank, limit_);
     return std::nullopt;
   }
-  const bool further = !before || failure.step > before->step;
-  const bool again = !preempted && !further;
-  if (again && failure.rank == before->rank && !left_one_out_ && ranks_ > least_) {
+  if (leaves_one_out) {
     left_one_out_ = true;
     --ranks_;
-  } else if (again) {
-    why_ = fmt::format(
-        "the job failed {} at step {} as before, on rank {}{}: its batch, or the program, is at fault, and "
-        "no restart "
-        "helps",
-        failure.step < before->step ? "again, no further than" : "again,", failure.step, failure.rank,
-        failure.rank == before->rank ? "" : fmt::format(" and before that on rank {}", before->rank));
-    return std::nullopt;
   }
   if (further) left_one_out_ = false;
   if (!preempted) ++counted_;

@@ -11,6 +11,7 @@ struct JobFailure {
   int rank = 0;           // that failed first
   int signal = 0;         // that killed it; 0 for none
   std::int64_t step = 0;  // of the training, the furthest that any rank had come to; 0 where not known
+  bool together = false;  // with the one before, from which the others have not gone on yet
 };
 
 // Decides whether the ranks of a job that failed are started again, and how many of them. A job that fails
@@ -28,11 +29,14 @@ class Restarts {
   // nothing.
   [[nodiscard]] std::optional<int> after(const JobFailure& failure);
   [[nodiscard]] const std::string& why() const { return why_; }
+  // Whether that is the limit, and nothing speaks against going on with the ranks that live.
+  [[nodiscard]] bool used_up() const { return used_up_; }
 
  private:
   int least_, ranks_, limit_;
   int number_ = 0, counted_ = 0;
   std::optional<JobFailure> last_;
+  bool used_up_ = false;
   bool left_one_out_ = false;  // at the step of the last failure
   std::string why_;
 };

@@ -40,6 +40,15 @@ TEST(Restarts, LeaveOutARankThatFailsWithoutProgress) {
   EXPECT_THAT(restarts.why(), HasSubstr("at step 60"));
 }
 
+TEST(Restarts, TakeFailuresAtOnceForOne) {
+  Restarts restarts(2, 4, 3);
+  EXPECT_EQ(restarts.after({.rank = 1, .signal = SIGKILL, .step = 10}), 4);
+  EXPECT_EQ(restarts.after({.rank = 2, .signal = SIGKILL, .step = 10, .together = true}), 4);
+  EXPECT_EQ(restarts.after({.rank = 2, .signal = SIGKILL, .step = 12}), 4);
+  EXPECT_FALSE(restarts.after({.rank = 2, .signal = SIGKILL, .step = 20}));
+  EXPECT_TRUE(restarts.used_up());
+}
+
 TEST(Restarts, EndWhereABatchIsPoison) {
   Restarts restarts(1, 4, 10);
   EXPECT_EQ(restarts.after({.rank = 2, .step = 10}), 4);

@@ -1,0 +1,308 @@
+"""dear.Elastic: a training whose ranks come and go."""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Optional
+
+import torch
+from torch import nn
+
+from . import _C, _checkpoint_file
+from ._checkpoints import Checkpoints
+from ._distribute import DataParallel
+from ._several import Optimizers, listed
+
+_OF_THE_GROUP = (_C.TransportError, _C.TimeoutError, _C.MismatchError)
+_MEETING = 20.0  # seconds for ranks that have all said that they are there
+_NOTICE = 10.0  # seconds in which the launcher notices that a process has ended
+_TRIES = 5  # meetings that fail although nobody has ended
+
+
+class Elastic:
+    """Trains on the ranks that there are: where one fails, the others give the step up and go on with it, in the same processes;
+    a process that takes its place joins them between two steps. Started by `dear launch --elastic MIN:MAX --restarts N`.
+
+        run = dear.Elastic(net, optimizer, samples=len(x), batch=240, epochs=3)
+        for step in run:
+            with step as indices:
+                criterion(run.model(x[indices]), y[indices]).backward()
+                optimizer.step()
+
+    Every step trains with the same `batch` samples, however many ranks share them, and each sample counts once an epoch: a step
+    that was given up is made again. The mean is that over all samples. Each rank keeps a copy of parameters, buffers and the
+    whole state of the optimiser as of the last commit, in the memory of its host.
+
+    samples: the number of samples; `indices` is a tensor of some of 0 to samples - 1. Their order is drawn anew each epoch, by
+        `seed`. What is left of them at the end, less than a batch, goes with the last one.
+    commit: steps between two copies: what is lost where a rank fails. A commit waits for the parameters, so policies gain nothing
+        under the next forward pass of the steps that are committed; with `policy="dear"` it also gathers the state of all shards.
+    extra: other objects with state_dict() and load_state_dict(), by name: schedulers, a GradScaler.
+    checkpoints: a folder for a dear.Checkpoints that saves every `every` steps, from which a job that is started again goes on, by
+        any launcher; "" for none.
+    timeout: seconds, for every wait for other ranks; also for one that is still in a step when the others have given it up.
+    options: those of dear.distribute(), but for process_group, balance and rounds.
+
+    Without `dear launch --elastic` it trains all the same, and an error of the group ends the program. ConfigError where the
+    batch has fewer samples than there are ranks, or for arguments of distribute() that do not go with it. TransportError and
+    TimeoutError where ranks fail that the launcher does not see end.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizers,
+        *,
+        samples: int,
+        batch: int,
+        epochs: int = 1,
+        seed: int = 0,
+        commit: int = 1,
+        extra: Optional[Mapping[str, Any]] = None,
+        checkpoints: str = "",
+        every: int = 100,
+        timeout: float = 120.0,
+        **options: Any,
+    ) -> None:
+        for name in ("process_group", "balance", "rounds"):
+            if options.get(name) is not None:
+                raise _C.ConfigError(
+                    f"{name}= is not for dear.Elastic, which makes its own group and shares batches: leave it out"
+                )
+        if samples < 1 or batch < 1 or epochs < 1 or commit < 1 or every < 1:
+            raise _C.ConfigError(
+                f"samples={samples}, batch={batch}, epochs={epochs}, commit={commit}, every={every}: each must be at least 1"
+            )
+        options.setdefault("policy", "wfbp")
+        self.optimizer, self._module, self._options = optimizer, model, options
+        self._samples, self._batch, self._epochs, self._seed = samples, min(batch, samples * epochs), epochs, seed
+        self._commit_every, self._save_every, self._timeout = commit, every, timeout
+        self._extra, self._folder = dict(extra or {}), checkpoints
+        self._checkpoints: Optional[Checkpoints] = None
+        self._model: Optional[DataParallel] = None
+        self._steps = self._used = 0  # of which the current state is
+        self._committed: Optional[dict[str, Any]] = None
+        self._given_up = False
+        self._orders: dict[int, torch.Tensor] = {}
+        place = os.environ.get("DEAR_MEMBERSHIP", "")
+        self._member = _C.Member(place, int(os.environ.get("DEAR_MEMBER", "-1"))) if place else None
+        self._run_id = os.environ.get("TORCHELASTIC_RUN_ID", "")
+        self._epoch, self._begun = -1, False  # of the roster, and whether ranks trained before it
+        self._begin()
+
+    # ---- what a program uses
+
+    @property
+    def model(self) -> DataParallel:
+        """The model on the ranks of now: the same object all the time."""
+        assert self._model is not None
+        return self._model
+
+    @property
+    def steps(self) -> int:
+        """Steps that were taken; those given up do not count."""
+        return self._steps
+
+    @property
+    def used(self) -> int:
+        """Samples that were trained with, of samples * epochs."""
+        return self._used
+
+    def __iter__(self) -> Iterator[Step]:
+        while self._used < self._samples * self._epochs:
+            if self._given_up or (self._member is not None and self._member.epoch() != self._epoch):
+                self._begin()
+                continue  # the others may have been further
+            yield Step(self)
+
+    # ---- steps
+
+    def _batch_of_step(self) -> int:
+        """How many samples the next step has."""
+        left = self._samples * self._epochs - self._used
+        return left if left < 2 * self._batch else self._batch
+
+    def _indices(self) -> torch.Tensor:
+        count, rank, size = self._batch_of_step(), self.model.rank, self.model.world_size
+        first, last = self._used + count * rank // size, self._used + count * (rank + 1) // size
+        found = []
+        while first < last:
+            epoch, place = divmod(first, self._samples)
+            here = min(last - first, self._samples - place)
+            found.append(self._order(epoch)[place : place + here])
+            first += here
+        return torch.cat(found)
+
+    def _order(self, epoch: int) -> torch.Tensor:
+        if epoch not in self._orders:
+            self._orders = {one: order for one, order in self._orders.items() if one >= epoch - 1}
+            generator = torch.Generator().manual_seed((self._seed << 20) + epoch)
+            self._orders[epoch] = torch.randperm(self._samples, generator=generator)
+        return self._orders[epoch]
+
+    def _end_step(self) -> None:
+        count = self._batch_of_step()
+        steps, used = self._steps + 1, self._used + count
+        ends = used >= self._samples * self._epochs
+        if steps % self._commit_every == 0 or ends:
+            self._commit(steps, used)
+        self._steps, self._used = steps, used
+        if self._checkpoints is not None and (steps % self._save_every == 0 or ends):
+            self._checkpoints.save({"step": steps, "used": used})
+
+    def _lost(self) -> bool:
+        """After an error of the group: whether the launcher has seen a process end, so that the others can go on."""
+        if self._member is None:
+            return False
+        deadline = time.monotonic() + _NOTICE
+        while self._member.epoch() == self._epoch:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.005)
+        self._given_up = True
+        return True
+
+    # ---- state
+
+    def _commit(self, steps: int, used: int) -> None:
+        self.model.synchronize()
+        state = {
+            "model": self._module.state_dict(),
+            "optimizers": [one.state_dict() for one in listed(self.optimizer)],
+            "extra": {name: one.state_dict() for name, one in self._extra.items()},
+        }
+        before = self._committed["state"] if self._committed is not None else None
+        self._committed = {"steps": steps, "used": used, "state": _copied(state, before)}
+        _C.note_progress(steps)
+
+    def _restore(self, committed: dict[str, Any]) -> None:
+        state = committed["state"]
+        self._module.load_state_dict(state["model"])
+        for one, of_optimizer in zip(listed(self.optimizer), state["optimizers"]):
+            one.load_state_dict(_copied(of_optimizer))
+        for name, other in self._extra.items():
+            other.load_state_dict(_copied(state["extra"][name]))
+        self._steps, self._used = committed["steps"], committed["used"]
+
+    # ---- ranks
+
+    def _begin(self) -> None:
+        """Meets the ranks of now, and takes the state of those that are furthest."""
+        tries = 0
+        while True:
+            self._leave()
+            self._join()
+            try:
+                # All have said that they are there: a rank that does not come has just ended.
+                self._train_on(_C.init(timeout=self._timeout, meeting=min(self._timeout, _MEETING)))
+                self._given_up = False
+                return
+            except _OF_THE_GROUP as error:
+                tries += 1
+                if self._member is None or tries > _TRIES or (isinstance(error, _C.MismatchError) and not self._lost()):
+                    raise
+                if not self._lost():
+                    self._member.ask_again()
+
+    def _leave(self) -> None:
+        self._checkpoints = None
+        if self._model is not None and self._model.__dict__.get("_open") is not None:
+            self._model.abandon("its ranks have changed")
+        for parameter in self._module.parameters():
+            parameter.grad = None
+
+    def _join(self) -> None:
+        """Waits until all ranks of now are ready to meet. Everybody in this process who asks which they are learns it from the
+        environment."""
+        if self._member is None:
+            return
+        self._epoch, members, self._begun = self._member.join(self._timeout)
+        rank, size = members.index(int(os.environ["DEAR_MEMBER"])), len(members)
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size), LOCAL_WORLD_SIZE=str(size))
+        os.environ["TORCHELASTIC_RUN_ID"] = f"{self._run_id} epoch {self._epoch}"
+
+    def _train_on(self, group: _C.Group) -> None:
+        if self._batch < group.size:
+            raise _C.ConfigError(
+                f"a batch of {self._batch} samples for {group.size} ranks: each takes at least one of every batch"
+            )
+        begun = self._take_furthest(group)
+        arguments = {**self._options, "process_group": group, "balance": [1.0] * group.size, "timeout": self._timeout}
+        if self._model is None:
+            self._model = DataParallel(self._module, self.optimizer, **arguments)
+        else:
+            DataParallel.__init__(self._model, self._module, self.optimizer, **arguments)
+        if self._folder:
+            self._checkpoints = Checkpoints(self._folder, self._model, extra=self._extra)
+        if not begun:
+            position = self._checkpoints.resume() if self._checkpoints is not None else None
+            if position is not None:
+                self._steps, self._used = position["step"], position["used"]
+        self._commit(self._steps, self._used)
+
+    def _take_furthest(self, group: _C.Group) -> bool:
+        """Whether a rank has committed something: then all have the last of it."""
+        mine = -1 if self._committed is None else self._committed["used"]
+        all_used = [int(one) for one in _C.gather_bytes(group, str(mine).encode())]
+        furthest = max(all_used)
+        if furthest < 0 and self._begun:
+            raise _C.TransportError(
+                f"rank {group.rank}: every rank that had the state of this training has ended: it goes on from a checkpoint, if there "
+                "is one, when the job is started again"
+            )
+        if furthest < 0:
+            return False
+        if min(all_used) < furthest:
+            gives = group.rank == all_used.index(furthest)
+            payload = _C.gather_bytes(group, _checkpoint_file.packed(self._committed) if gives else b"")
+            if mine < furthest:
+                self._committed = _checkpoint_file.unpacked(payload[all_used.index(furthest)])
+        assert self._committed is not None
+        self._restore(self._committed)
+        return True
+
+
+def _copied(value: Any, into: Any = None) -> Any:
+    """A deep copy, whose tensors take the memory of those of `into` where they can."""
+    if isinstance(value, torch.Tensor):
+        if isinstance(into, torch.Tensor) and (into.shape, into.dtype, into.device) == (
+            value.shape,
+            value.dtype,
+            value.device,
+        ):
+            return into.copy_(value)
+        return value.detach().clone()
+    if isinstance(value, Mapping):
+        before = into if isinstance(into, Mapping) else {}
+        return {key: _copied(one, before.get(key)) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        old = into if isinstance(into, (list, tuple)) and len(into) == len(value) else [None] * len(value)
+        return type(value)(_copied(one, at) for one, at in zip(value, old))
+    return copy.deepcopy(value)
+
+
+class Step:
+    """One step, as a context: see Elastic."""
+
+    def __init__(self, run: Elastic) -> None:
+        self._run = run
+
+    def __enter__(self) -> torch.Tensor:
+        return self._run._indices()
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], error: Optional[BaseException], where: Optional[TracebackType]
+    ) -> bool:
+        if error is None:
+            try:
+                self._run._end_step()
+                return False
+            except _OF_THE_GROUP:
+                if not self._run._lost():
+                    raise
+                return True
+        return isinstance(error, _OF_THE_GROUP) and self._run._lost()
