@@ -66,7 +66,11 @@ def train(kind: str, culprit: int) -> None:
     net = nn.Sequential(*[nn.Linear(48, 48) for _ in range(3)])
     check = "error" if kind.startswith("NaN") else ""
     model, optimizer = dear.distribute(
-        net, torch.optim.SGD(net.parameters(), lr=0.01), timeout=3.0, fusion="16KiB", check_gradients=check
+        net,
+        torch.optim.SGD(net.parameters(), lr=0.01),
+        timeout=float(os.environ.get("TIMEOUT", "3")),
+        fusion="16KiB",
+        check_gradients=check,
     )
     mine = model.rank == culprit
     for step in range(12):
@@ -138,11 +142,13 @@ def main() -> None:
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--least", type=float, default=0.98)
+    parser.add_argument("--timeout", type=float, default=3, help="of the training, in seconds; more on a busy machine")
     parser.add_argument("--program", help=argparse.SUPPRESS)
     parser.add_argument("--culprit", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.program:
         return program(options.program, options.culprit)
+    os.environ["TIMEOUT"] = str(options.timeout)
     draw = random.Random(options.seed)
     right = runs = 0
     for kind in options.kinds.split(","):

@@ -223,6 +223,7 @@ class Elastic:
         self._epoch, members, self._begun = self._member.join(self._timeout)
         rank, size = members.index(int(os.environ["DEAR_MEMBER"])), len(members)
         os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size), LOCAL_WORLD_SIZE=str(size))
+        _C.begin_record_again(rank, size)
         os.environ["TORCHELASTIC_RUN_ID"] = f"{self._run_id} epoch {self._epoch}"
 
     def _train_on(self, group: _C.Group) -> None:

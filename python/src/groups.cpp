@@ -137,6 +137,8 @@ void bind_groups(py::module_& module) {
       py::arg("reason"), "Ends every group of this process with this reason, here and on the peers.");
   module.def("note_first_step", &recorder::note_first_step, py::arg("step"),
              "Says in the flight record of this process at which step its training goes on.");
+  module.def("begin_record_again", &recorder::begin_again, py::arg("rank"), py::arg("ranks"),
+             "The flight record of this process goes on with other ranks.");
   module.def("note_progress", &recorder::note_progress, py::arg("step"),
              "Says in the flight record of this process how many steps of the whole training are done.");
   using membership::Member;

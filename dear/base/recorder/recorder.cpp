@@ -87,6 +87,19 @@ void open(int rank, int ranks) {
   of_this_process.store(layout, std::memory_order_release);
 }
 
+void begin_again(int rank, int ranks) {
+  groups = 0;
+  Layout* const layout = of_this_process.load(std::memory_order_acquire);
+  if (layout == nullptr) return;
+  layout->events = 0;
+  layout->ring.fill({});
+  layout->failure_state = 0;
+  layout->failure.fill('\0');
+  layout->failure_is_own = 0;
+  layout->rank = rank;
+  layout->ranks = ranks;
+}
+
 bool is_open() { return of_this_process.load(std::memory_order_relaxed) != nullptr; }
 std::uint16_t next_group() { return groups.fetch_add(1, std::memory_order_relaxed); }
 

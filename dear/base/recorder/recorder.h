@@ -15,6 +15,9 @@ namespace dear::recorder {
 // that cannot be written.
 void open(int rank, int ranks);
 [[nodiscard]] bool is_open();
+// This process goes on with other ranks: forgets events and a failure, and counts groups from 0 again, as
+// those of the others do. Its groups have ended.
+void begin_again(int rank, int ranks);
 // A number for a group of this process.
 std::uint16_t next_group();
 

@@ -125,6 +125,28 @@ TEST_F(Recorder, RecordsNothingInAForkedChildOrWithoutAPlace) {
   EXPECT_FALSE(std::ifstream(path(4)).good());
 }
 
+TEST_F(Recorder, GoesOnWithOtherRanks) {
+  EXPECT_EQ(in_child([] {
+              open(2, 3);
+              note_step(0, 0.1, 0);
+              note_step(1, 0.1, 0);
+              note_failure("rank 0 died", false);
+              if (next_group() != 0 || next_group() != 1) ::_exit(8);
+              begin_again(1, 2);
+              if (next_group() != 0) ::_exit(9);
+              note({.kind = Kind::begun, .number = 7});
+              note_progress(40);
+            }),
+            0);
+  const Record record = read_record(path());
+  EXPECT_EQ(record.rank, 1);
+  EXPECT_EQ(record.ranks, 2);
+  EXPECT_FALSE(record.failure);
+  ASSERT_EQ(record.events.size(), 1);
+  EXPECT_EQ(record.events[0].number, 7);
+  EXPECT_EQ(record.first_step + record.steps, 40);
+}
+
 // Memory that the launcher holds has no name, and a path under /proc.
 TEST_F(Recorder, WritesIntoMemoryOfAnotherProcess) {
   const int file = ::memfd_create("record", MFD_CLOEXEC);
