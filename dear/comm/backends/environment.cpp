@@ -1,6 +1,7 @@
 #include "dear/comm/backends/environment.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
@@ -312,6 +313,8 @@ LaunchEnvironment read_launch_environment(const GetVariable& get) {
   if (found.master_port != 0 && variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True") ++found.master_port;
   found.network_interface = variables.text("GLOO_SOCKET_IFNAME").value_or("");
   found.secret_file = variables.text("DEAR_SECRET_FILE").value_or("");
+  found.membership = variables.text("DEAR_MEMBERSHIP").value_or("");
+  if (!found.membership.empty()) found.member = variables.required("DEAR_MEMBER", "DEAR_MEMBERSHIP");
   const auto home = variables.text("HOME");
   found.cache_folder = variables.text("XDG_CACHE_HOME").value_or(home ? *home + "/.cache" : "");
   return found;
@@ -335,17 +338,16 @@ std::string read_secret(const std::string& file) {
   if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & 077) != 0) {
     throw ConfigError(where + " is not this user's own: make it a file that only you may read (chmod 600)");
   }
-  std::string secret(kLongestSecret + 1, '\0');
-  secret.resize(
-      static_cast<std::size_t>(std::max<ssize_t>(0, ::read(opened.get(), secret.data(), secret.size()))));
-  if (secret.size() < kShortestSecret || secret.size() > kLongestSecret) {
-    throw ConfigError(
-        fmt::format("{} holds {} bytes: a secret has {} to {}, alike on all ranks (head -c 32 "
-                    "/dev/urandom)",
-                    where, secret.size() > kLongestSecret ? "too many" : std::to_string(secret.size()),
-                    kShortestSecret, kLongestSecret));
+  std::array<char, kLongestSecret + 1> secret{};
+  const auto bytes =
+      static_cast<std::size_t>(std::max<ssize_t>(0, ::read(opened.get(), secret.data(), secret.size())));
+  if (bytes < kShortestSecret || bytes > kLongestSecret) {
+    throw ConfigError(fmt::format(
+        "{} holds {} bytes: a secret has {} to {}, alike on all ranks (head -c 32 "
+        "/dev/urandom)",
+        where, bytes > kLongestSecret ? "too many" : std::to_string(bytes), kShortestSecret, kLongestSecret));
   }
-  return secret;
+  return {secret.data(), bytes};
 }
 
 }  // namespace dear

@@ -21,6 +21,10 @@ struct LaunchEnvironment {
   // The file that holds what the ranks of this job have, and nobody else (read_secret()): DEAR_SECRET_FILE,
   // which `dear launch` sets. "" where none is named.
   std::string secret_file{};
+  // The roster of a job whose ranks come and go, and the number of this process in it: DEAR_MEMBERSHIP and
+  // DEAR_MEMBER, which `dear launch --elastic` sets (base/membership). "" and -1 elsewhere.
+  std::string membership{};
+  int member = -1;
   // The address at which messaging libraries (Gloo) meet, "" and 0 where nobody said one: MASTER_ADDR, and
   // MASTER_PORT or, where torchrun's agent listens at that itself (TORCHELASTIC_USE_AGENT_STORE), the next
   // port. Under Slurm, where neither is set, the first host of the step (SLURM_STEP_NODELIST) and a port made

@@ -39,9 +39,10 @@ Group init_on_pairs(const PairCluster& cluster, const InitOptions& options, cons
 }  // namespace
 
 Group init(const InitOptions& options) {
-  const Placement placement{.environment = read_launch_environment(),
-                            .deadline = Deadline::after(options.meeting.value_or(options.timeout)),
-                            .reproducible = options.reproducible};
+  const Placement placement{
+      .environment = options.environment ? *options.environment : read_launch_environment(),
+      .deadline = Deadline::after(options.meeting.value_or(options.timeout)),
+      .reproducible = options.reproducible};
   if (options.grid && options.network) {
     throw ConfigError("a grid has networks of its own: give a grid or a network, not both");
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dear/base/vocabulary/say.h"
+#include "dear/comm/backends/environment.h"
 #include "dear/comm/group/group.h"
 #include "dear/comm/shaped/modelled_network.h"
 #include "dear/platform/cluster/cluster.h"
@@ -38,6 +39,8 @@ struct InitOptions {
   std::optional<ModelledNetwork> network{};
   // Puts the ranks into a grid; not together with `network`.
   std::optional<GridSettings> grid{};
+  // In place of the launcher's environment.
+  std::optional<LaunchEnvironment> environment{};
   // One of backends(); "" for the fastest that reaches all ranks.
   std::string backend{};
   // Sums in the order of ranks, so that results are the same bits on every backend that can. `shm` always
