@@ -462,7 +462,7 @@ begin.count = 0  # type: ignore[attr-defined]
 
 
 def on_a_rank() -> None:
-    faulthandler.dump_traceback_later(300, exit=True)
+    faulthandler.dump_traceback_later(380, exit=True)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
