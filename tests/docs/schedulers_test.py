@@ -194,6 +194,40 @@ class Kubernetes(unittest.TestCase):
         self.assertLessEqual({word for word in arguments if word.startswith("--")}, options_of("train.py"))
 
 
+class PyTorchJob(unittest.TestCase):
+    """What the Training Operator takes: it tells the ranks, and where rank 0 is."""
+
+    def setUp(self):
+        self.documents = {document["kind"]: document for document in read_yaml(read("kubernetes/pytorch_job.yaml"))}
+        self.replicas = self.documents["PyTorchJob"]["spec"]["pytorchReplicaSpecs"]
+
+    def test_one_master_and_workers_that_run_the_same(self):
+        self.assertEqual(set(self.replicas), {"Master", "Worker"})
+        self.assertEqual(self.replicas["Master"]["replicas"], 1)
+        self.assertEqual(self.replicas["Master"]["template"], self.replicas["Worker"]["template"])
+        for replica in self.replicas.values():
+            # By its exit code a stopped rank would count as one that failed for good.
+            self.assertEqual(replica["restartPolicy"], "OnFailure")
+
+    def test_pods_say_what_the_operator_does_not(self):
+        (container,) = self.replicas["Master"]["template"]["spec"]["containers"]
+        self.assertEqual(container["name"], "pytorch")  # the one that the operator tells its ranks
+        environment = {entry["name"]: entry["value"] for entry in container["env"]}
+        self.assertEqual(environment, {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "OMP_NUM_THREADS": "4"})
+
+    def test_runs_what_the_indexed_job_does_in_a_volume_of_its_own(self):
+        indexed = {document["kind"]: document for document in read_yaml(read("kubernetes/indexed_job.yaml"))}
+        (other,) = indexed["Job"]["spec"]["template"]["spec"]["containers"]
+        pod = self.replicas["Master"]["template"]["spec"]
+        (container,), (volume,) = pod["containers"], pod["volumes"]
+        for same in ("image", "command", "resources", "volumeMounts"):
+            self.assertEqual(container[same], other[same])
+        claim = self.documents["PersistentVolumeClaim"]
+        self.assertEqual(volume["persistentVolumeClaim"]["claimName"], claim["metadata"]["name"])
+        self.assertEqual(claim["spec"], indexed["PersistentVolumeClaim"]["spec"])
+        self.assertNotEqual(claim["metadata"], indexed["PersistentVolumeClaim"]["metadata"])
+
+
 class Containerfile(unittest.TestCase):
     def setUp(self):
         self.instructions = read_containerfile(read("Containerfile"))

@@ -5,23 +5,20 @@ Exits with 77, which ctest takes for skipped, where the tools of requirements-do
 
 import html.parser
 import json
-import os
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 import typing
 import unittest
 import urllib.parse
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-TOOLS = ROOT / ".venv-docs"
+import built_site
+import cpp_reference
+import make_pages
+import python_reference
+
 SKIPPED = 77
-sys.path.insert(0, str(ROOT / "docs" / "site"))
-import cpp_reference  # noqa: E402
-import make_pages  # noqa: E402
-import python_reference  # noqa: E402
 
 # What a browser fetches by itself.
 FETCHED = {
@@ -87,18 +84,7 @@ class Site(unittest.TestCase):
     def setUpClass(cls) -> None:
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
-        # Without its last link, which may lead through /tmp.
-        here = pathlib.Path(cls.folder.name).resolve()
-        cls.site = here / "site"
-        configuration = make_pages.write(here / "pages", cls.site)
-        built = subprocess.run(
-            [TOOLS / "bin" / "python", "-B", "-m", "mkdocs", "build", "--quiet", "--config-file", configuration],
-            capture_output=True,
-            text=True,
-            env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
-        )
-        if built.returncode != 0 or built.stderr.strip():
-            raise AssertionError(f"MkDocs does not build the site:\n{built.stdout}{built.stderr}")
+        cls.site = built_site.build(cls.folder.name)
         cls.pages = {file: Page(file.read_text(encoding="utf-8")) for file in sorted(cls.site.rglob("*.html"))}
 
     def place(self, file: pathlib.Path, line: int) -> str:
@@ -206,11 +192,7 @@ class Site(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    wanted = (ROOT / "requirements-docs.txt").read_bytes()
-    installed = TOOLS / "requirements-docs.txt"
-    if not installed.exists() or installed.read_bytes() != wanted:
-        print(
-            "site_test.py: skipped, because the tools of requirements-docs.txt are not in .venv-docs: run scripts/docs once"
-        )
+    if missing := built_site.missing_tools():
+        print(f"site_test.py: skipped, because {missing}")
         sys.exit(SKIPPED)
     unittest.main()

@@ -1,4 +1,7 @@
-"""DeAR inside accelerate and transformers.Trainer, on two ranks, with DDP beside it:  huggingface_test.py DEAR [CASE...]"""
+"""DeAR inside accelerate and transformers.Trainer, on two ranks, with DDP beside it:  huggingface_test.py DEAR [CASE...]
+
+PEFT's LoRA is among the cases.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 import warnings
 from datetime import timedelta
 from typing import Any
@@ -19,6 +23,7 @@ RANK = int(os.environ.get("RANK", "0"))
 
 if "DEAR_TEST_FOLDER" in os.environ:
     import accelerate
+    import peft
     import torch
     import torch.distributed as dist
     import transformers
@@ -71,7 +76,8 @@ def loop(kind: Any, clip: str = "", accumulate: int = 1, save: str = "", load: s
     return losses, {name: one.clone() for name, one in inner.state_dict().items()}
 
 
-def arguments(folder: str, **options: Any) -> Any:
+def arguments(folder: str, kind: Any = None, **options: Any) -> Any:
+    kind = kind or transformers.TrainingArguments
     settings: dict[str, Any] = {
         "max_steps": 6,
         "learning_rate": 0.01,
@@ -79,7 +85,7 @@ def arguments(folder: str, **options: Any) -> Any:
         "logging_steps": 1,
     }
     quiet = {"report_to": [], "disable_tqdm": True, "save_strategy": "no", "use_cpu": True, "seed": 5}
-    return transformers.TrainingArguments(output_dir=str(FOLDER / folder), **{**settings, **quiet, **options})
+    return kind(output_dir=str(FOLDER / folder), **{**settings, **quiet, **options})
 
 
 def gpt2() -> Any:
@@ -88,6 +94,16 @@ def gpt2() -> Any:
     return transformers.GPT2LMHeadModel(
         transformers.GPT2Config(vocab_size=32, n_positions=16, n_embd=16, n_layer=2, n_head=2, **still)
     )
+
+
+def lora() -> Any:
+    """Adapters at the attention of a frozen model."""
+    config = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["c_attn"], fan_in_fan_out=True, task_type="CAUSAL_LM")
+    return peft.get_peft_model(gpt2(), config)
+
+
+def copies(model: Any) -> dict[str, Any]:
+    return {name: one.clone() for name, one in model.state_dict().items()}
 
 
 def texts(count: int = 64) -> list[Any]:
@@ -99,9 +115,8 @@ def texts(count: int = 64) -> list[Any]:
 def train(kind: Any, folder: str, resume: Any = None, make: dict[str, Any] | None = None, **options: Any) -> Any:
     """Losses as logged, and the trainer."""
     accelerate.state.AcceleratorState._reset_state()
-    trainer = kind(
-        model=gpt2(), args=arguments(folder, **options), train_dataset=texts(), eval_dataset=texts(8), **(make or {})
-    )
+    given = {"model": gpt2(), "train_dataset": texts(), "eval_dataset": texts(8), **(make or {})}
+    trainer = kind(args=arguments(folder, **options), **given)
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.train(resume_from_checkpoint=resume)
     return [one["loss"] for one in trainer.state.log_history if "loss" in one], trainer
@@ -208,6 +223,105 @@ class InTrainers(unittest.TestCase):
             found.append([*losses, first, trainer.evaluate()["eval_loss"]])
         self.close(found[1], found[0], 1e-5)
 
+    def test_the_best_is_loaded_at_the_end(self) -> None:
+        # The "best" is the first file, so that the end is another.
+        keep = {"save_strategy": "steps", "save_steps": 2, "eval_strategy": "steps", "eval_steps": 2}
+        keep |= {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "greater_is_better": True}
+        found = []
+        for name, kind in (("ddp", transformers.Trainer), ("dear", huggingface.Trainer)):
+            losses, trainer = train(kind, f"best-{name}", **keep)
+            self.assertEqual(trainer.state.best_model_checkpoint, str(FOLDER / f"best-{name}" / "checkpoint-2"))
+            saved = load_file(FOLDER / f"best-{name}" / "checkpoint-2" / "model.safetensors")
+            for key, tensor in saved.items():
+                self.assertTrue(torch.equal(trainer.model.state_dict()[key], tensor), key)
+            evaluated = [one["eval_loss"] for one in trainer.state.log_history if "eval_loss" in one]
+            self.assertEqual(trainer.evaluate()["eval_loss"], evaluated[0])
+            self.assertNotEqual(evaluated[0], evaluated[-1])
+            found.append([*losses, *evaluated])
+        self.close(found[1], found[0], 2e-6)
+
+    def test_generating_while_it_trains(self) -> None:
+        """On all ranks after an evaluation, and on rank 0 alone right after a step: with whole parameters, and no rank waits."""
+        prompt = texts(1)[0]["input_ids"][None, :4]
+
+        class Generates(transformers.TrainerCallback):
+            def __init__(self) -> None:
+                self.said: list[Any] = []
+
+            def write(self, model: Any, beams: int = 1) -> None:
+                training = model.training
+                how = {"max_new_tokens": 6, "do_sample": False, "num_beams": beams, "pad_token_id": 0}
+                told = model.eval().generate(prompt, **how, output_scores=True, return_dict_in_generate=True)
+                self.said.append((told.sequences.tolist(), torch.stack(told.scores), copies(model)))
+                model.train(training)
+
+            def on_evaluate(self, args: Any, state: Any, control: Any, model: Any = None, **more: Any) -> None:
+                self.write(model, beams=2)
+
+            def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **more: Any) -> None:
+                if RANK == 0:
+                    self.write(model)
+
+        found = []
+        for kind in (transformers.Trainer, huggingface.Trainer):
+            callback = Generates()
+            losses, _ = train(kind, "generate", make={"callbacks": [callback]}, eval_strategy="steps", eval_steps=2)
+            found.append((losses, callback.said))
+        (theirs, reference), (mine, said) = found
+        self.close(mine, theirs, 2e-6)
+        self.assertEqual(len(said), 9 if RANK == 0 else 3)
+        self.assertEqual([text for text, *_ in said], [text for text, *_ in reference])
+        for (_, scores, state), (_, wanted_scores, wanted) in zip(said, reference):
+            torch.testing.assert_close(scores, wanted_scores, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(state, wanted, rtol=1e-4, atol=1e-5)
+        self.assertGreater((said[0][1] - said[-1][1]).abs().max().item(), 0.01)  # it trained in between
+
+    def test_a_mixin_that_predicts_with_generate(self) -> None:
+        class Mine(huggingface.InTrainer, transformers.Seq2SeqTrainer):
+            pass
+
+        def t5() -> Any:
+            torch.manual_seed(3)
+            small = {"vocab_size": 32, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
+            config = transformers.T5Config(**small, dropout_rate=0.0, decoder_start_token_id=0, eos_token_id=None)
+            return transformers.T5ForConditionalGeneration(config)
+
+        found = []
+        for kind in (transformers.Seq2SeqTrainer, Mine):
+            accelerate.state.AcceleratorState._reset_state()
+            generating = {"kind": transformers.Seq2SeqTrainingArguments, "predict_with_generate": True}
+            made = arguments("seq2seq", **generating, generation_max_length=6, eval_strategy="steps", eval_steps=3)
+            predicted: list[Any] = []
+
+            def score(one: Any, predicted: list[Any] = predicted) -> dict[str, float]:
+                predicted.append(one.predictions.tolist())
+                return {}
+
+            trainer = kind(model=t5(), args=made, train_dataset=texts(), eval_dataset=texts(8), compute_metrics=score)
+            trainer.remove_callback(transformers.PrinterCallback)
+            trainer.train()
+            found.append((predicted, trainer.evaluate()["eval_loss"]))
+        self.assertEqual(len(found[1][0]), 3)
+        self.assertEqual(found[1][0], found[0][0])
+        self.close([found[1][1]], [found[0][1]], 2e-6)
+
+    def test_bf16(self) -> None:
+        self.both(bf16=True, max_grad_norm=0.0)
+        self.both(2e-4, bf16=True)  # a norm of another last digit makes bf16 round to its other neighbour
+
+    def test_an_optimiser_that_must_see_whole_tensors(self) -> None:
+        theirs, _ = train(transformers.Trainer, "adafactor", optim="adafactor", max_grad_norm=0.0)
+        make = {"dear_options": {"ownership": "auto"}}
+        mine, _ = train(huggingface.Trainer, "adafactor", make=make, optim="adafactor", max_grad_norm=0.0)
+        self.close(mine, theirs, 1e-4)
+
+    def test_without_transformers_a_sentence_says_so(self) -> None:
+        with unittest.mock.patch.dict(sys.modules, {"transformers": None}):
+            with self.assertRaisesRegex(
+                ImportError, "Trainer needs the package transformers: pip install transformers=="
+            ):
+                huggingface.__getattr__("Trainer")
+
     def test_without_clipping_there_may_be_compression(self) -> None:
         make = {"dear_options": {"compression": "bf16,dense-below=1"}}
         losses, trainer = train(huggingface.Trainer, "bf16", make=make, max_grad_norm=0.0)
@@ -216,13 +330,143 @@ class InTrainers(unittest.TestCase):
         self.assertGreater(dear.own(trainer.model_wrapped).compression_report()["bytes"], 0)
 
 
+class InLora(unittest.TestCase):
+    """Only the adapters train, as under DDP."""
+
+    close = InLoops.close
+
+    def is_trained(self, model: Any, before: dict[str, Any]) -> None:
+        """The base is what it was, to the bit, and each adapter is another."""
+        adapters = 0
+        for name, one in copies(model).items():
+            self.assertEqual("lora_" in name, not torch.equal(one, before[name]), name)
+            adapters += "lora_" in name
+        self.assertEqual(adapters, 4)
+
+    def test_a_trainer(self) -> None:
+        found = []
+        for name, kind in (("ddp", transformers.Trainer), ("dear", huggingface.Trainer)):
+            model = lora()
+            before, folder = copies(model), FOLDER / f"lora-{name}"
+            keep = {"save_strategy": "steps", "save_steps": 3, "eval_strategy": "steps", "eval_steps": 3}
+            losses, trainer = train(kind, f"lora-{name}-run", make={"model": model}, **keep)
+            self.is_trained(model, before)
+            if isinstance(trainer.model_wrapped, dear.DataParallel):
+                buckets = dear.own(trainer.model_wrapped).schedule()["buckets"]
+                self.assertTrue(all("lora_" in one for bucket in buckets for one in bucket), buckets)
+            trainer.save_model(str(folder))
+            dist.barrier()
+            resumed, _ = train(
+                kind, f"lora-{name}-run", make={"model": lora()}, resume=str(FOLDER / f"lora-{name}-run/checkpoint-3")
+            )
+            self.close(resumed, losses, 2e-6)
+            # The file has the adapters and nothing else, and gives the model's outputs to one that was not distributed.
+            saved = load_file(folder / "adapter_model.safetensors")
+            self.assertEqual(sum(one.numel() for one in saved.values()), sum(p.numel() for p in model.parameters() if p.requires_grad))  # fmt: skip
+            loaded = peft.PeftModel.from_pretrained(gpt2(), folder)
+            tokens = texts(2)[0]["input_ids"][None]
+            with torch.no_grad():
+                self.assertTrue(torch.equal(loaded.eval()(tokens).logits, model.eval()(tokens).logits))
+            found.append((losses, trainer.evaluate()["eval_loss"]))
+        self.close(found[1][0], found[0][0], 2e-6)
+        self.close([found[1][1]], [found[0][1]], 2e-6)
+
+    def test_a_loop(self) -> None:
+        found = []
+        for kind in (accelerate.Accelerator, huggingface.Accelerator):
+            accelerate.state.AcceleratorState._reset_state()
+            accelerator, inner = kind(cpu=True), lora()
+            before = copies(inner)
+            optimizer: Any = torch.optim.AdamW((p for p in inner.parameters() if p.requires_grad), lr=0.01)
+            model, optimizer, batches = accelerator.prepare(inner, optimizer, DataLoader(texts(), batch_size=4))
+            losses = []
+            for batch in batches:
+                loss = model(**batch).loss
+                accelerator.backward(loss)
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.append(loss.item())
+            accelerator.unwrap_model(model).save_pretrained(
+                FOLDER / "lora-loop", state_dict=accelerator.get_state_dict(model), is_main_process=RANK == 0
+            )
+            accelerator.wait_for_everyone()
+            self.is_trained(inner, before)
+            loaded = copies(peft.PeftModel.from_pretrained(gpt2(), FOLDER / "lora-loop"))
+            for name, one in copies(inner).items():
+                self.assertTrue(torch.equal(loaded[name], one), name)
+            accelerator.wait_for_everyone()
+            found.append((losses, copies(inner)))
+            accelerator.free_memory()
+        self.close(found[1][0], found[0][0])
+        for name, one in found[0][1].items():
+            self.assertTrue(torch.equal(found[1][1][name], one), name)
+
+
+class OnDear(unittest.TestCase):
+    """A process group of DeAR's carries what accelerate and the Trainer send by themselves, too, under DDP as well."""
+
+    close = InLoops.close
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        begin("cpu:dear")
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        begin("gloo")
+
+    def test_a_loop(self) -> None:
+        self.assertIn("dear", dist.get_backend())
+        (theirs, reference), (mine, found) = (
+            loop(one, save=f"on-dear-{one.__module__}") for one in (accelerate.Accelerator, huggingface.Accelerator)
+        )
+        self.close(mine, theirs)
+        for name, tensor in reference.items():
+            self.assertTrue(torch.equal(found[name], tensor), name)
+
+    def test_what_is_gathered(self) -> None:
+        accelerator = huggingface.Accelerator(cpu=True)
+        mine = torch.tensor([RANK, 10 + RANK])
+        self.assertEqual(accelerator.gather(mine).tolist(), [0, 10, 1, 11])
+        self.assertEqual(accelerator.reduce(mine.float(), "mean").tolist(), [0.5, 10.5])
+        self.assertEqual(accelerator.gather_for_metrics([f"rank {RANK}"], use_gather_object=True), ["rank 0", "rank 1"])
+        padded = accelerator.pad_across_processes(torch.ones(1 + RANK, 2), dim=0)
+        self.assertEqual(padded.shape, (2, 2))
+
+    def test_a_trainer_that_evaluates_saves_and_resumes(self) -> None:
+        keep = {"save_strategy": "steps", "save_steps": 3, "eval_strategy": "steps", "eval_steps": 3}
+        keep |= {"lr_scheduler_type": "constant", "load_best_model_at_end": True}
+        found = []
+        for name, kind in (("ddp", transformers.Trainer), ("dear", huggingface.Trainer)):
+            losses, trainer = train(kind, f"on-dear-{name}", **keep)
+            evaluated = [one["eval_loss"] for one in trainer.state.log_history if "eval_loss" in one]
+            path = str(FOLDER / f"on-dear-{name}" / "checkpoint-3")
+            resumed, _ = train(kind, f"on-dear-{name}-resumed", resume=path, **keep)
+            found.append([*losses, *evaluated, *resumed[-3:]])
+        self.assertEqual(len(found[0]), 6 + 2 + 3)
+        self.close(found[1], found[0], 2e-6)
+
+
+def begin(group: str) -> None:
+    """The default process group, anew; accelerate forgets the one before."""
+    if dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
+    begin.count += 1  # type: ignore[attr-defined]
+    meeting = f"file://{FOLDER}/meet-{begin.count}"  # type: ignore[attr-defined]
+    dist.init_process_group(group, meeting, timeout=timedelta(seconds=60), rank=RANK, world_size=2)
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+
+
+begin.count = 0  # type: ignore[attr-defined]
+
+
 def on_a_rank() -> None:
-    faulthandler.dump_traceback_later(300, exit=True)
+    faulthandler.dump_traceback_later(380, exit=True)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
-    meeting = f"file://{FOLDER}/meet"
-    dist.init_process_group("gloo", meeting, timeout=timedelta(seconds=60), rank=RANK, world_size=2)
+    begin("gloo")
     unittest.main(warnings="ignore", failfast=True)
 
 

@@ -118,7 +118,7 @@ def says(code: str) -> str:
 
 def imports_nothing() -> int:
     """`import dear` leaves frameworks alone, and where one is missing a sentence says so."""
-    code = "import sys, dear; print({*sys.modules} & {'lightning', 'accelerate', 'transformers'} or 'none')\n"
+    code = "import sys, dear; print({*sys.modules} & {'lightning', 'accelerate', 'peft', 'transformers'} or 'none')\n"
     for name, package in (("lightning", "lightning"), ("huggingface", "accelerate")):
         code += f"sys.modules['{package}'] = None\ntry:\n import dear.{name}\nexcept ImportError as e: print(e)\n"
     told = says(code)

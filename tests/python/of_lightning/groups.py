@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from dear.lightning import DearStrategy
-from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, StrategyRegistry
+from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, ModelParallelStrategy, StrategyRegistry
 from torch.distributed.fsdp import fully_shard
 
 import dear
@@ -53,6 +53,16 @@ def fsdp_on_dear() -> None:
         ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1, process_group_backend="cpu:dear"), Sharded()
     )
     close(sharded.losses, whole.losses)
+
+
+@behaviour(
+    "test_fsdp_strategy (FSDP1)",
+    "Lightning's FSDPStrategy on a process group of DeAR's",
+    "refused by Lightning, which wants a GPU",
+    **ON_DEAR,
+)
+def fsdp_strategy_on_dear() -> None:
+    refuses(ValueError, lambda: trainer(FSDPStrategy(process_group_backend="cpu:dear")), "requires a GPU accelerator")
 
 
 @behaviour("(users) inference_mode in test()", "test() in inference_mode after a fit, with BatchNorm", **ON_DEAR)
