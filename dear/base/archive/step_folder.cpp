@@ -15,6 +15,7 @@
 
 #include "dear/base/os/atomic_file.h"
 #include "dear/base/os/remove_tree.h"
+#include "dear/base/os/retried.h"
 #include "dear/base/vocabulary/error.h"
 
 namespace dear::archive {
@@ -84,10 +85,12 @@ void StepFolder::open_for_writing() {
   if (::access(path_.c_str(), W_OK | X_OK) != 0)
     throw ConfigError(with_errno(fmt::format("cannot write into the folder '{}'", path_), errno) +
                       " (check its permissions, or name another one)");
-  lock_ = os::FileDescriptor(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  lock_ = os::FileDescriptor(
+      os::retried([&] { return ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
   kept_out_ = os::NotInChildren(lock_.get());
   // A file system without locks cannot tell.
-  if (lock_.is_open() && ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+  if (lock_.is_open() && os::retried([&] { return ::flock(lock_.get(), LOCK_EX | LOCK_NB); }) != 0 &&
+      errno == EWOULDBLOCK)
     throw ConfigError(fmt::format(
         "another run, or other Checkpoints of this program, write into '{}': end that run, drop or use those "
         "Checkpoints, or name another folder",

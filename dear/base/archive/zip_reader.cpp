@@ -11,6 +11,7 @@
 
 #include "dear/base/archive/crc32.h"
 #include "dear/base/os/atomic_file.h"
+#include "dear/base/os/retried.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/printable.h"
 
@@ -120,13 +121,14 @@ void ZipReader::read_directory() {
 // Past the memory that is mapped: a look at it would map what lies around, and headers lie all over the file.
 std::span<const std::byte> ZipReader::data_of(const Record& record) const {
   std::array<char, zip::kLocalHeaderBytes> header{};
-  const ssize_t got =
-      ::pread(descriptor_->get(), header.data(), header.size(), static_cast<off_t>(record.header));
+  std::size_t got = 0;
+  for (std::size_t more = 1; got < header.size() && more > 0; got += more)
+    more = read_at(record.header + got, std::as_writable_bytes(std::span(header)).subspan(got));
   const auto number_in = [&]<typename T>(std::size_t offset, T value) {
     std::memcpy(&value, header.data() + offset, sizeof value);
     return value;
   };
-  if (got != static_cast<ssize_t>(header.size()) || number_in(0, std::uint32_t{}) != zip::kLocalHeader)
+  if (got != header.size() || number_in(0, std::uint32_t{}) != zip::kLocalHeader)
     refuse("its record '" + record.name + "' is not where the directory says");
   const std::uint64_t begin = record.header + zip::kLocalHeaderBytes + number_in(26, std::uint16_t{}) +
                               number_in(28, std::uint16_t{});
@@ -148,24 +150,39 @@ std::string_view ZipReader::text_of(std::string_view name) const {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-void ZipReader::read(std::string_view name, std::span<std::byte> into) const {
+// Less than there is room for where the system gives less; 0 behind the end. A disk that fails is an error
+// here, where the memory that is mapped would end the process.
+std::size_t ZipReader::read_at(std::uint64_t offset, std::span<std::byte> into) const {
   constexpr std::size_t kAtATime = 1 << 20;  // whose checksum is taken while they are in the cache
-  const Found& found = find(name);
-  if (found.bytes.size() != into.size()) refuse("its record '" + std::string(name) + "' has another size");
-  auto at = static_cast<off_t>(found.bytes.data() - file_.data());
+  const ssize_t got = os::retried([&] {
+    return ::pread(descriptor_->get(), into.data(), std::min(into.size(), kAtATime),
+                   static_cast<off_t>(offset));
+  });
+  if (got < 0) throw ConfigError(with_errno("cannot read '" + path_ + "'", errno) + " (check its disk)");
+  return static_cast<std::size_t>(got);
+}
+
+// Reads a record piece by piece, each into the memory of `room(bytes that were read before)`, and compares
+// its checksum.
+template <typename Room>
+void ZipReader::read_record(std::string_view name, const Found& found, const Room& room) const {
+  const auto begin = static_cast<std::uint64_t>(found.bytes.data() - file_.data());
   std::uint32_t crc = 0;
-  while (!into.empty()) {
-    const ssize_t got = ::pread(descriptor_->get(), into.data(), std::min(into.size(), kAtATime), at);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw ConfigError(with_errno("cannot read '" + path_ + "'", errno) + " (check its disk)");
+  for (std::size_t done = 0; done < found.bytes.size();) {
+    const std::span<std::byte> into = room(done);
+    const std::size_t got = read_at(begin + done, into);
     if (got == 0) refuse("it was cut short while it was read");
-    const auto count = static_cast<std::size_t>(got);
-    crc = crc32(into.first(count), crc);
-    into = into.subspan(count);
-    at += got;
+    crc = crc32(into.first(got), crc);
+    done += got;
   }
   if (crc != found.crc)
     refuse("the bytes of its record '" + std::string(name) + "' are not those that were written");
+}
+
+void ZipReader::read(std::string_view name, std::span<std::byte> into) const {
+  const Found& found = find(name);
+  if (found.bytes.size() != into.size()) refuse("its record '" + std::string(name) + "' has another size");
+  read_record(name, found, [&](std::size_t done) { return into.subspan(done); });
 }
 
 std::string ZipReader::read_text(std::string_view name) const {
@@ -175,9 +192,11 @@ std::string ZipReader::read_text(std::string_view name) const {
 }
 
 void ZipReader::verify() const {
+  std::vector<std::byte> piece(std::size_t{1} << 20);
   for (const auto& [name, found] : records_)
-    if (crc32(found.bytes) != found.crc)
-      refuse("the bytes of its record '" + name + "' are not those that were written");
+    read_record(name, found, [&, bytes = found.bytes.size()](std::size_t done) {
+      return std::span(piece).first(std::min(piece.size(), bytes - done));
+    });
 }
 
 }  // namespace dear::archive

@@ -49,6 +49,9 @@ class ZipReader {
   [[nodiscard]] T number_at(std::uint64_t offset) const;
 
   [[nodiscard]] const Found& find(std::string_view name) const;
+  [[nodiscard]] std::size_t read_at(std::uint64_t offset, std::span<std::byte> into) const;
+  template <typename Room>
+  void read_record(std::string_view name, const Found& found, const Room& room) const;
 
   std::string path_;
   std::shared_ptr<const os::FileDescriptor> descriptor_;

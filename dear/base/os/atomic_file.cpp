@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "dear/base/os/bytes_written.h"
+#include "dear/base/os/retried.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/printable.h"
 
@@ -46,6 +47,9 @@ std::string_view remedy_for(int error_number) {
                     std::string(remedy_for(error_number)) + ")");
 }
 
+// A signal may interrupt what close() waits for, when the descriptor is closed already.
+[[nodiscard]] bool closed(int descriptor) { return ::close(descriptor) == 0 || errno == EINTR; }
+
 class Descriptor {
  public:
   explicit Descriptor(int value) : value_(value) {}
@@ -56,7 +60,7 @@ class Descriptor {
   }
   [[nodiscard]] int get() const { return value_; }
   [[nodiscard]] bool open() const { return value_ >= 0; }
-  [[nodiscard]] bool close() { return ::close(std::exchange(value_, -1)) == 0; }
+  [[nodiscard]] bool close() { return closed(std::exchange(value_, -1)); }
 
  private:
   int value_;
@@ -67,13 +71,11 @@ constexpr std::size_t kMostAtOnce = std::size_t{16} << 20;  // so that a slow wr
 
 [[nodiscard]] bool write_all(int descriptor, std::string_view content) {
   while (!content.empty()) {
-    const ssize_t written = ::write(descriptor, content.data(), std::min(content.size(), kMostAtOnce));
-    if (written >= 0) {
-      written_so_far += written;
-      content.remove_prefix(static_cast<std::size_t>(written));
-    } else if (errno != EINTR) {
-      return false;
-    }
+    const ssize_t written =
+        retried([&] { return ::write(descriptor, content.data(), std::min(content.size(), kMostAtOnce)); });
+    if (written < 0) return false;
+    written_so_far += written;
+    content.remove_prefix(static_cast<std::size_t>(written));
   }
   return true;
 }
@@ -100,7 +102,7 @@ void write_to_own_descriptor(int number, const std::string& path, std::string_vi
 
 // Writing into a pipe that the program names waits for its reader.
 void write_in_place(const std::string& path, std::string_view content) {
-  Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  Descriptor file(retried([&] { return ::open(path.c_str(), O_WRONLY | O_CLOEXEC); }));
   if (!file.open()) fail("open", path, errno);
   if (!write_all(file.get(), content) || !file.close()) fail("write to", path, errno);
 }
@@ -112,8 +114,9 @@ constexpr const char* kTemporaryEnd = ".tmp";
 // error.
 void sync_folder_of(const std::filesystem::path& target) {
   const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : ".";
-  const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (descriptor.open()) ::fsync(descriptor.get());
+  const Descriptor descriptor(
+      retried([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  if (descriptor.open()) retried([&] { return ::fsync(descriptor.get()); });
 }
 
 }  // namespace
@@ -129,7 +132,8 @@ class AtomicFile::Temporary {
     do {
       if (descriptor_ >= 0) ::close(descriptor_);
       path_ = target.parent_path() / (stem + std::to_string(counter++) + kTemporaryEnd);
-      descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      descriptor_ =
+          retried([&] { return ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
     } while (descriptor_ < 0 ? errno == EEXIST : !keep());
     if (descriptor_ < 0) fail("create a file beside", target.string(), errno);
   }
@@ -141,9 +145,11 @@ class AtomicFile::Temporary {
   }
 
   [[nodiscard]] int descriptor() const { return descriptor_; }
-  // False with errno when the system refuses. Network file systems report a full disk only at close.
+  // False with errno when the system refuses. Network file systems report a full disk only at close, here of
+  // a second descriptor: the first one keeps the lock until the file has its name.
   [[nodiscard]] bool take_place_of(const std::filesystem::path& target) {
-    if (::fsync(descriptor_) != 0 || ::close(std::exchange(descriptor_, -1)) != 0) return false;
+    if (retried([&] { return ::fsync(descriptor_); }) != 0) return false;
+    if (const int second = ::dup(descriptor_); second >= 0 && !closed(second)) return false;
     if (::rename(path_.c_str(), target.c_str()) != 0) return false;
     path_.clear();
     return true;
@@ -153,7 +159,8 @@ class AtomicFile::Temporary {
   // Locks it. False where somebody took it for an abandoned one, before it was locked.
   [[nodiscard]] bool keep() const {
     struct stat now{};
-    return ::flock(descriptor_, LOCK_EX) != 0 || ::fstat(descriptor_, &now) != 0 || now.st_nlink > 0;
+    return retried([&] { return ::flock(descriptor_, LOCK_EX); }) != 0 || ::fstat(descriptor_, &now) != 0 ||
+           now.st_nlink > 0;
   }
 
   std::filesystem::path path_;
@@ -206,8 +213,9 @@ void remove_abandoned_files(const std::string& folder) noexcept {
       const std::string name = entry.path().filename().string();
       if (!name.starts_with(kTemporary) || !name.ends_with(kTemporaryEnd)) continue;
       // Who may write into the folder may put anything there: neither a pipe nor a device is waited for.
-      const Descriptor file(
-          ::open(entry.path().c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
+      const Descriptor file(retried([&] {
+        return ::open(entry.path().c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+      }));
       struct stat found{};
       if (!file.open() || ::fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode)) continue;
       if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(entry.path().c_str());
@@ -221,8 +229,8 @@ void remove_abandoned_files(const std::string& folder) noexcept {
 OpenedFile open_file(const std::string& path) {
   if (path.find('\0') != std::string::npos)
     throw ConfigError("cannot open '" + printable(path) + "': no name of a file has a NUL in it");
-  OpenedFile file{.descriptor =
-                      FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY))};
+  OpenedFile file{.descriptor = FileDescriptor(retried(
+                      [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); }))};
   if (!file.descriptor.is_open()) fail("open", path, errno);
   struct stat about{};
   if (::fstat(file.descriptor.get(), &about) != 0) fail("read", path, errno);
@@ -246,14 +254,11 @@ std::string read_file(const std::string& path, std::int64_t most_bytes) {
   std::string content;
   std::array<char, 65536> chunk;
   while (true) {
-    const ssize_t count = ::read(file.descriptor.get(), chunk.data(), chunk.size());
+    const ssize_t count = retried([&] { return ::read(file.descriptor.get(), chunk.data(), chunk.size()); });
+    if (count < 0) fail("read", path, errno);
     if (count == 0) return content;
-    if (count > 0) {
-      content.append(chunk.data(), static_cast<std::size_t>(count));
-      require_small(static_cast<std::int64_t>(content.size()));  // it may grow meanwhile
-    } else if (errno != EINTR) {
-      fail("read", path, errno);
-    }
+    content.append(chunk.data(), static_cast<std::size_t>(count));
+    require_small(static_cast<std::int64_t>(content.size()));  // it may grow meanwhile
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/os/retried.h"
 #include "dear/base/vocabulary/error.h"
 
 namespace dear::metrics {
@@ -23,7 +24,8 @@ std::string path_of_rank(const std::string& path, int rank) {
 }
 
 MetricsFile::MetricsFile(const std::string& path)
-    : file_(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
+    : file_(
+          os::retried([&] { return open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666); })) {
   if (!file_.is_open())
     throw ConfigError(with_errno("cannot write metrics to " + path, errno) +
                       ": name a file in a folder that exists");
@@ -32,17 +34,14 @@ MetricsFile::MetricsFile(const std::string& path)
 void MetricsFile::write(const StepMetrics& metrics) {
   const std::string line = to_json_line(metrics, lost_) + '\n';
   const off_t end = lseek(file_.get(), 0, SEEK_END);  // -1 for a pipe
-  ssize_t written = -1;
-  do {
-    written = ::write(file_.get(), line.data(), line.size());
-  } while (written < 0 && errno == EINTR);
+  const ssize_t written = os::retried([&] { return ::write(file_.get(), line.data(), line.size()); });
   if (written == static_cast<ssize_t>(line.size())) {
     lost_ = 0;
     return;
   }
   ++lost_;
   // Half a line goes; where that fails, too, it stays, as nothing better is left to do.
-  if (written > 0 && end >= 0 && ftruncate(file_.get(), end) != 0) return;
+  if (written > 0 && end >= 0 && os::retried([&] { return ftruncate(file_.get(), end); }) != 0) return;
 }
 
 }  // namespace dear::metrics
