@@ -1,6 +1,7 @@
 #include "dear/comm/backends/environment.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
@@ -130,6 +131,7 @@ LaunchEnvironment read_torchrun(const Variables& variables) {
   found.job = run_id == "none" ? "" : run_id;
   // Ranks that torchrun starts again never meet one of those before, which may not have ended yet.
   const int restarts = variables.number("TORCHELASTIC_RESTART_COUNT").value_or(0);
+  found.restarts = restarts;
   const std::string restart = restarts > 0 ? fmt::format(" restart {}", restarts) : "";
   found.job += restart;
   if (found.size > 1 && !variables.has("DEAR_RENDEZVOUS")) {
@@ -335,9 +337,9 @@ std::string read_secret(const std::string& file) {
   if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & 077) != 0) {
     throw ConfigError(where + " is not this user's own: make it a file that only you may read (chmod 600)");
   }
-  std::string secret(kLongestSecret + 1, '\0');
-  secret.resize(
-      static_cast<std::size_t>(std::max<ssize_t>(0, ::read(opened.get(), secret.data(), secret.size()))));
+  std::array<char, kLongestSecret + 1> bytes;
+  const ssize_t count = ::read(opened.get(), bytes.data(), bytes.size());
+  std::string secret(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(0, count)));
   if (secret.size() < kShortestSecret || secret.size() > kLongestSecret) {
     throw ConfigError(
         fmt::format("{} holds {} bytes: a secret has {} to {}, alike on all ranks (head -c 32 "
