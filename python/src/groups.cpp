@@ -30,6 +30,11 @@ std::shared_ptr<Group> share(Group group) {
   return share_without_lock(std::make_unique<Group>(std::move(group)));
 }
 
+std::shared_ptr<Group> watched(Group group) {
+  watch(group);
+  return share(std::move(group));
+}
+
 // "shm" of "shm, 4 ranks on this host".
 std::string backend_of(const Group& group) {
   const std::string description = group.description();
@@ -67,8 +72,8 @@ std::shared_ptr<Group> init_group(const std::optional<std::string>& backend, dou
 std::shared_ptr<Group> group_on_process_group(::c10d::ProcessGroup& process_group, double timeout,
                                               bool reproducible) {
   const py::gil_scoped_release released;
-  return share(group_on(c10::intrusive_ptr<::c10d::ProcessGroup>::reclaim_copy(&process_group),
-                        {.timeout = std::chrono::duration<double>(timeout), .reproducible = reproducible}));
+  return watched(group_on(c10::intrusive_ptr<::c10d::ProcessGroup>::reclaim_copy(&process_group),
+                          {.timeout = std::chrono::duration<double>(timeout), .reproducible = reproducible}));
 }
 
 std::shared_ptr<Group> meet_in_shared_memory(const std::string& rendezvous, int rank, int size,
@@ -82,7 +87,7 @@ std::shared_ptr<Group> meet_in_shared_memory(const std::string& rendezvous, int 
   } else {
     backend = comm::make_single();
   }
-  return share(Group(std::move(backend), {.timeout = limit}));
+  return watched(Group(std::move(backend), {.timeout = limit}));
 }
 
 }  // namespace

@@ -28,6 +28,10 @@ namespace {
 std::atomic<Layout*> of_this_process = nullptr;
 std::atomic<std::uint16_t> groups = 0;
 std::atomic<int> signal_of_stacks = 0;
+std::atomic<std::int64_t> steps_ended = 0, last_collective = -1;
+std::atomic<std::uint8_t> last_kind = 0;
+std::atomic<bool> is_in_collective = false;
+std::atomic<int> files_in_use = 0;
 
 std::int64_t now(clockid_t clock) {
   timespec time{};
@@ -121,6 +125,7 @@ void note(const Note& what) {
 }
 
 void note_step(std::int64_t number, double seconds, double exposed) {
+  steps_ended.store(number, std::memory_order_relaxed);
   Layout* const layout = of_this_process.load(std::memory_order_acquire);
   if (layout == nullptr) return;
   const auto whole = static_cast<std::int64_t>(1e9 * seconds),
@@ -129,6 +134,31 @@ void note_step(std::int64_t number, double seconds, double exposed) {
   layout->step_nanoseconds.fetch_add(whole, std::memory_order_relaxed);
   layout->exposed_nanoseconds.fetch_add(waited, std::memory_order_relaxed);
   layout->steps.fetch_add(1, std::memory_order_release);
+}
+
+Standing standing() {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  return {.steps = steps_ended.load(kRelaxed),
+          .collective = last_collective.load(kRelaxed),
+          .kind = last_kind.load(kRelaxed),
+          .in_collective = is_in_collective.load(kRelaxed),
+          .at_files = files_in_use.load(kRelaxed) > 0};
+}
+
+void come_to_collective(std::int64_t number, std::uint8_t kind) {
+  last_collective.store(number, std::memory_order_relaxed);
+  last_kind.store(kind, std::memory_order_relaxed);
+  is_in_collective.store(true, std::memory_order_relaxed);
+}
+void leave_collective() { is_in_collective.store(false, std::memory_order_relaxed); }
+
+Files::Files(std::string_view path) {
+  files_in_use.fetch_add(1, std::memory_order_relaxed);
+  note({.kind = Kind::files, .text = path});
+}
+Files::~Files() {
+  note({.kind = Kind::files_done});
+  files_in_use.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void note_not_finite(std::int64_t step, std::string_view what) {

@@ -42,13 +42,26 @@ void note_failure(std::string_view why, bool own);
 // Python's stacks are written when this signal comes. Also before open().
 void note_stacks(int signal);
 
+// Where this process is, for those that ask while it runs. It is kept without a record, too. A collective is
+// the last one of any group that this process came to.
+struct Standing {
+  std::int64_t steps = 0;  // that have ended
+  std::int64_t collective = -1;
+  std::uint8_t kind = 0;  // a Collective
+  bool in_collective = false;
+  bool at_files = false;  // of a checkpoint
+};
+Standing standing();
+void come_to_collective(std::int64_t number, std::uint8_t kind);
+void leave_collective();
+
 // This rank reads or writes files of a checkpoint as long as this lives.
 class Files {
  public:
-  explicit Files(std::string_view path) { note({.kind = Kind::files, .text = path}); }
+  explicit Files(std::string_view path);
   Files(const Files&) = delete;
   Files& operator=(const Files&) = delete;
-  ~Files() { note({.kind = Kind::files_done}); }
+  ~Files();
 };
 
 }  // namespace dear::recorder

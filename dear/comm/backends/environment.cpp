@@ -131,6 +131,7 @@ LaunchEnvironment read_torchrun(const Variables& variables) {
   found.job = run_id == "none" ? "" : run_id;
   // Ranks that torchrun starts again never meet one of those before, which may not have ended yet.
   const int restarts = variables.number("TORCHELASTIC_RESTART_COUNT").value_or(0);
+  found.restarts = restarts;
   const std::string restart = restarts > 0 ? fmt::format(" restart {}", restarts) : "";
   found.job += restart;
   if (found.size > 1 && !variables.has("DEAR_RENDEZVOUS")) {

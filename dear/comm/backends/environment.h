@@ -18,6 +18,7 @@ struct LaunchEnvironment {
   // gives such a text: TORCHELASTIC_RUN_ID (but "none", which torchrun gives to all), the job and step of
   // Slurm; then the number of the restart and DEAR_RENDEZVOUS, where there are any. Else "".
   std::string job{};
+  int restarts = 0;  // TORCHELASTIC_RESTART_COUNT
   // The file that holds what the ranks of this job have, and nobody else (read_secret()): DEAR_SECRET_FILE,
   // which `dear launch` sets. "" where none is named.
   std::string secret_file{};

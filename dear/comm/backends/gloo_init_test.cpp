@@ -1,6 +1,10 @@
 #include <csignal>
 #include <cstdlib>
+#include <functional>
 #include <string>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,6 +25,7 @@ using os::testing::ReservedPort;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::StartsWith;
 
 // As torchrun starts one rank on each host.
@@ -161,6 +166,51 @@ TEST(GlooInit, ADeathInAGridIsNamedByAll) {
   EXPECT_EQ(reports[3], "killed by signal 9");
   reports.pop_back();
   EXPECT_THAT(reports, Each(AllOf(StartsWith("TransportError"), HasSubstr("3"))));
+}
+
+// Killed though a child that has its sockets lives, failed in its own words, or gone in good order.
+TEST(GlooInit, AllRanksThrowTheSameOfAFailure) {
+  struct Failing {
+    std::function<void(const Group& group)> act;
+    ::testing::Matcher<const std::string&> expected;
+  };
+  void* const memory =
+      mmap(nullptr, sizeof(pid_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  auto& child = *new (memory) pid_t(0);
+  const std::vector<Failing> all = {
+      {[&](const Group&) {
+         child = fork();
+         while (child == 0) pause();
+         raise(SIGKILL);
+       },
+       MatchesRegex("TransportError: rank 1 \\(pid [0-9]+\\) died: its own output says why")},
+      {[](const Group& group) { group.abort("ValueError: poison (train.py:7)"); },
+       "TransportError: rank 1 failed: ValueError: poison (train.py:7)"},
+      {[](const Group&) {},
+       MatchesRegex("TransportError: rank 1 \\(pid [0-9]+\\) left the group while others wait: .*")}};
+  for (const char* const backend : {"shm", "gloo"}) {
+    for (const Failing& failing : all) {
+      const ReservedPort port;
+      auto reports = run_in_processes(4, [&](int rank) {
+        become_on_one_host(rank, 4, port.number());
+        const Group group = init({.backend = backend, .say = [](const std::string&) {}});
+        const Group part = group.duplicate();
+        group.barrier().wait();
+        if (rank == 1) return failing.act(group);
+        const Group& used = rank == 2 ? part : group;
+        try {
+          for (;;) used.barrier().wait();
+        } catch (...) {
+          if (rank == 0 && child > 0) kill(std::exchange(child, 0), SIGKILL);
+          throw;
+        }
+      });
+      reports.erase(reports.begin() + 1);
+      EXPECT_THAT(reports, Each(reports[0])) << backend;
+      EXPECT_THAT(reports[0], failing.expected) << backend;
+    }
+  }
 }
 
 TEST(GlooInit, SeveralGroupsMayLiveAtOnce) {

@@ -5,11 +5,15 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/admission/handshake.h"
+#include "dear/base/admission/wires.h"
+#include "dear/base/liveness/liveness.h"
 #include "dear/base/vocabulary/digest.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/comm/backends/backends.h"
 #include "dear/comm/backends/environment.h"
 #include "dear/comm/backends/in_grid.h"
+#include "dear/comm/gloo/meeting/meeting.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/comm/shaped/pair_links.h"
 #include "dear/comm/shaped/shaped.h"
@@ -34,6 +38,40 @@ Group init_on_pairs(const PairCluster& cluster, const InitOptions& options, cons
   agree(group, "modelled network",
         fmt::format("{} ({:016x})", cluster.name, Digest().add(to_json(cluster)).value()));
   return group;
+}
+
+// The address of this host for ranks of other hosts, "" where it has none.
+std::string address_for_others(const LaunchEnvironment& environment) {
+  try {
+    std::string address =
+        environment.network_interface.empty()
+            ? channels::own_address({.rank = environment.rank,
+                                     .size = environment.size,
+                                     .master_address = environment.master_address,
+                                     .master_port = environment.master_port,
+                                     .deadline = Deadline::after(std::chrono::seconds(1))})
+            : admission::address_of_interface(environment.network_interface, environment.rank);
+    return address.starts_with("127.") || address == "::1" ? "" : address;
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+// Ranks on a modelled network do without: their exchanges would take the network's time.
+void watch(const Group& group, const LaunchEnvironment& environment) {
+  if (group.size() == 1 || !group.modelled_network().empty()) return;
+  const bool on_one_host = group.shares_memory();
+  // Memory that only these ranks have carries what else the key is made of.
+  std::string secret;
+  if (!on_one_host) secret = read_secret(environment.secret_file);
+  group.watch(
+      liveness::Liveness::make({.rank = group.rank(),
+                                .size = group.size(),
+                                .epoch = environment.restarts,
+                                .key = admission::job_key(secret, environment.job),
+                                .address = on_one_host ? "" : address_for_others(environment),
+                                .deadline = Deadline::after(group.timeout())},
+                               [&](const std::string& mine) { return all_gather_text(group, mine); }));
 }
 
 }  // namespace
@@ -62,7 +100,18 @@ Group init(const InitOptions& options) {
   if (options.network) {
     choice.backend = backends::make_shaped(std::move(choice.backend), std::get<Network>(*options.network));
   }
-  return Group(std::move(choice.backend), {.timeout = options.timeout});
+  Group group(std::move(choice.backend), {.timeout = options.timeout});
+  watch(group, placement.environment);
+  return group;
+}
+
+void watch(const Group& group) {
+  LaunchEnvironment environment;
+  try {
+    environment = read_launch_environment();
+  } catch (const ConfigError&) {  // the program met by itself
+  }
+  watch(group, environment);
 }
 
 Group group_in_grid(std::unique_ptr<Backend> backend, const GridSettings& settings,

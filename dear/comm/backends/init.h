@@ -56,6 +56,10 @@ struct InitOptions {
 // did not come.
 Group init(const InitOptions& options = {});
 
+// Has the ranks of a group that the program made itself watched, as init() does: [Note: liveness]. Every rank
+// calls it, before the group is split.
+void watch(const Group& group);
+
 // The ranks of a backend that a program made itself, such as make_c10d() on a process group, in a grid. Every
 // rank calls it. Of the options `timeout` and `reproducible` count. ConfigError for a grid that cannot be,
 // and for interfaces; MismatchError naming the rank whose settings differ.

@@ -47,12 +47,18 @@ Timing run_with_own_shard(Backend& backend, const Request& request, Deadline dea
                ? backend.run(request, deadline)
                : run_in_view(backend, request, deadline);
   };
+  const std::int64_t number = backend.recorded.collectives++;
+  const auto collective = static_cast<std::uint8_t>(request.collective);
+  recorder::come_to_collective(number, collective);
+  struct Leaving {
+    ~Leaving() { recorder::leave_collective(); }
+  } const leaving;
   if (!recorder::is_open()) return run();
   recorder::Note note{.kind = recorder::Kind::begun,
-                      .number = backend.recorded.collectives++,
+                      .number = number,
                       .first = request.view.count * size_of(request.view.dtype),
                       .second = request.label,
-                      .collective = static_cast<std::uint8_t>(request.collective),
+                      .collective = collective,
                       .group = backend.recorded.group};
   recorder::note(note);
   try {

@@ -115,6 +115,10 @@ Pending Group::barrier() const { return issue({.collective = Collective::barrier
 
 bool Group::claim() const { return !lane_->claimed.exchange(true); }
 
+void Group::watch(const std::shared_ptr<liveness::Liveness>& liveness) const {
+  if (liveness) lane_->watch(liveness);
+}
+
 void Group::abort(const std::string& reason) const noexcept { lane_->abort(reason); }
 
 }  // namespace dear

@@ -19,6 +19,9 @@ namespace dear {
 namespace channels {
 class Channels;
 }
+namespace liveness {
+class Liveness;
+}
 
 // How a collective ended; `error` is empty on success.
 struct CollectiveResult {
@@ -140,6 +143,11 @@ class Group {
   // Whether this is the first call on this rank, on any copy of the handle: of whose issues collectives from
   // threads of its own, at times of its own, a group takes one. The next makes a duplicate.
   [[nodiscard]] bool claim() const;
+
+  // From now on failures of this group, and the lives of its ranks, are told to the others there, and what it
+  // decides is what every rank throws, of this group and its parts. Null changes nothing. All ranks call it,
+  // before the group is split.
+  void watch(const std::shared_ptr<liveness::Liveness>& liveness) const;
 
   // Ends the group with this reason, here and on the peers.
   void abort(const std::string& reason) const noexcept;

@@ -161,6 +161,7 @@ void Group::Lane::forbid_here() const { forbid_on_lane(state_.get()); }
 std::shared_ptr<Group::Lane> Group::Lane::lane_of_part(std::unique_ptr<Backend> part) const {
   auto lane = std::make_shared<Lane>(std::move(part), options);
   lane->groups = groups;
+  if (const auto liveness = state_->watched()) State::watch(lane->state_, liveness, false);
   state_->add_part(lane->state_);
   return lane;
 }
@@ -195,6 +196,13 @@ void Group::Lane::State::refuse_more() {
 }
 
 void Group::Lane::State::end_backend() {
+  std::shared_ptr<liveness::Liveness> ended;
+  {
+    const std::lock_guard lock(mutex);
+    ended.swap(liveness);
+  }
+  ended.reset();
+  const std::lock_guard lock(ending);
   if (lane_of_this_thread != this) backend.reset();
 }
 
@@ -240,6 +248,7 @@ void Group::Lane::State::fail(std::exception_ptr error) {
 
 void Group::Lane::State::fail_with(std::exception_ptr error) noexcept {
   fail(error);
+  const std::lock_guard lock(ending);
   if (over) return;
   try {
     std::rethrow_exception(error);
@@ -265,6 +274,7 @@ std::exception_ptr Group::Lane::State::failed() {
 }
 
 void Group::Lane::State::abort(const std::string& reason) noexcept {
+  tell(comm::failure_of(name, reason));
   fail(std::make_exception_ptr(TransportError(comm::failure_of(name, reason))));
   if (!over) backend->abort(reason);
 }
@@ -282,7 +292,7 @@ CollectiveResult Group::Lane::State::attempt(const Doing& task, SteadyTime reach
   try {
     result.timing = task(*backend, Deadline(reached + timeout));
   } catch (...) {
-    fail(std::current_exception());
+    fail(explained(std::current_exception()));
     result.error = failed();  // an abort on this rank came first and says more than its consequence
   }
   return result;
@@ -293,6 +303,7 @@ void Group::Lane::State::deliver(Item& item, CollectiveResult result) {
     try {
       item.then(result);
     } catch (const std::exception& error) {
+      tell(comm::failure_of(name, fmt::format("a continuation threw: {}", error.what())));
       fail(std::current_exception());
       backend->abort(fmt::format("a continuation threw: {}", error.what()));
       result.error = failed();

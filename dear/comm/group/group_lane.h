@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "dear/base/liveness/liveness.h"
 #include "dear/comm/group/group.h"
 
 // The thread of a group.
@@ -70,6 +71,7 @@ class Group::Lane {
     return *state_->backend;
   }
   void forbid_here() const;  // ConfigError on the thread itself
+  void watch(const std::shared_ptr<liveness::Liveness>& liveness) { State::watch(state_, liveness, true); }
   // A lane for a part of this group, which fails when this one does.
   std::shared_ptr<Lane> lane_of_part(std::unique_ptr<Backend> part) const;
 
@@ -117,6 +119,11 @@ class Group::Lane {
     void fail_with(std::exception_ptr error) noexcept;  // that of the group that this one is a part of
     void add_part(const std::shared_ptr<State>& part);
     std::exception_ptr failed();
+    static void watch(const std::shared_ptr<State>& state, const std::shared_ptr<liveness::Liveness>& with,
+                      bool is_whole);
+    std::shared_ptr<liveness::Liveness> watched();
+    void tell(const std::string& failure) noexcept;
+    std::exception_ptr explained(std::exception_ptr error);  // what all ranks throw in its place
 
     std::unique_ptr<Backend> backend;
     const int name;                  // of this rank, in messages
@@ -128,6 +135,9 @@ class Group::Lane {
     std::exception_ptr failure;  // the first; ends the group
     std::vector<std::weak_ptr<State>> parts;
     bool closed = false;
+    std::mutex ending;                             // held while the backend is told of a failure, or ends
+    std::shared_ptr<liveness::Liveness> liveness;  // goes before the backend does
+    bool is_whole = false;                         // a failure of this group is one of the job
 
     // A collective that nobody issued takes the turn without the lock above: it is short.
     std::mutex turn;                  // held by the thread that runs a collective

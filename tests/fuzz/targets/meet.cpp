@@ -6,15 +6,15 @@
 #include <sys/socket.h>
 #include <thread>
 
-#include "dear/comm/gloo/meeting/door.h"
-#include "dear/comm/gloo/meeting/handshake.h"
+#include "dear/base/admission/door.h"
+#include "dear/base/admission/handshake.h"
 #include "dear/comm/gloo/meeting/meeting.h"
 
 namespace dear::fuzz {
 namespace {
 
-using channels::MeetingConnection;
-using channels::MeetingMessage;
+using admission::MeetingConnection;
+using admission::MeetingMessage;
 using Kind = MeetingMessage::Kind;
 
 constexpr int kSize = 2;
@@ -34,7 +34,7 @@ int port_of(const os::FileDescriptor& listener) {
 
 os::FileDescriptor listening() {
   const sockaddr_in any = address_of(0);
-  return channels::listen_on(reinterpret_cast<const sockaddr*>(&any), sizeof any);
+  return admission::listen_on(reinterpret_cast<const sockaddr*>(&any), sizeof any);
 }
 
 // Meets as rank `rank` of two; errors of a meeting are fine.
@@ -80,13 +80,13 @@ void host(Bytes bytes) {
         socket = os::FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
         std::this_thread::yield();  // until rank 0 listens
       }
-      MeetingConnection guest(std::move(socket), channels::kLongestMessage);
+      MeetingConnection guest(std::move(socket), admission::kLongestMessage);
       const auto challenge = next(guest, over);
       if (!challenge) continue;
       if (more == 0) {
         Bytes right(std::string_view("\1\2\377", 3));
         prove(right, guest, challenge->text);
-        guest.say(Kind::messages, channels::joined({"to rank 0", ""}));
+        guest.say(Kind::messages, admission::joined({"to rank 0", ""}));
         while (next(guest, over)) {
         }
         return;
@@ -115,13 +115,13 @@ void guest(Bytes bytes) {
         ::poll(&entry, 1, 1);
         continue;
       }
-      MeetingConnection host(std::move(socket), channels::kLongestMessage);
-      channels::Handshake own{.key = key(), .host_rank = 0, .host_nonce = channels::fresh_nonce()};
+      MeetingConnection host(std::move(socket), admission::kLongestMessage);
+      admission::Handshake own{.key = key(), .host_rank = 0, .host_nonce = admission::fresh_nonce()};
       if (bytes.byte() % 4 != 0) {
         host.say(Kind::challenge, own.host_nonce);
         const auto hello = next(host, over);
         if (!hello) continue;
-        const auto proof = channels::read_hello(hello->text, own);
+        const auto proof = admission::read_hello(hello->text, own);
         if (proof && bytes.byte() % 4 != 0) host.say(Kind::welcome, own.host_proof());
       }
       host.send();

@@ -5,18 +5,18 @@
 #include <sys/un.h>
 #include <vector>
 
-#include "dear/comm/gloo/meeting/door.h"
-#include "dear/comm/gloo/meeting/handshake.h"
-#include "dear/comm/gloo/meeting/message.h"
+#include "dear/base/admission/door.h"
+#include "dear/base/admission/handshake.h"
+#include "dear/base/admission/message.h"
 
 namespace dear::fuzz {
 namespace {
 
-using channels::Door;
-using channels::Handshake;
-using channels::MeetingConnection;
-using channels::MeetingMessage;
-using channels::Visit;
+using admission::Door;
+using admission::Handshake;
+using admission::MeetingConnection;
+using admission::MeetingMessage;
+using admission::Visit;
 using Kind = MeetingMessage::Kind;
 
 constexpr int kSize = 3;
@@ -30,7 +30,7 @@ struct Place {
 Place place() {
   Place place;
   place.length = sizeof(sa_family_t);  // the kernel chooses a name
-  place.listener = channels::listen_on(reinterpret_cast<const sockaddr*>(&place.address), place.length);
+  place.listener = admission::listen_on(reinterpret_cast<const sockaddr*>(&place.address), place.length);
   place.length = sizeof place.address;
   ::getsockname(place.listener.get(), reinterpret_cast<sockaddr*>(&place.address), &place.length);
   return place;
@@ -45,7 +45,7 @@ os::FileDescriptor connected_to(const Place& place) {
 // Guests of the fuzzer's at a door.
 void knock(Bytes bytes) {
   Place at = place();
-  const std::size_t longest = kSize * (channels::kLongestMessage + 4);
+  const std::size_t longest = kSize * (admission::kLongestMessage + 4);
   Door door(std::move(at.listener), key(), 0, kSize, longest);
   std::vector<Door::Entered> entered;
   const auto admit = [&] {
@@ -57,7 +57,7 @@ void knock(Bytes bytes) {
   };
   bool proved = false;
   for (int guests = 1 + bytes.byte() % 3; guests > 0; --guests) {
-    MeetingConnection guest(connected_to(at), channels::kLongestMessage);
+    MeetingConnection guest(connected_to(at), admission::kLongestMessage);
     admit();
     if (bytes.byte() % 2 == 0) {
       MeetingMessage challenge;
@@ -73,7 +73,7 @@ void knock(Bytes bytes) {
       MeetingMessage message;
       for (Door::Entered& one : entered)
         while (one.connection.receive(message) == MeetingConnection::Received::message)
-          static_cast<void>(channels::parted(message.text));
+          static_cast<void>(admission::parted(message.text));
     }
   }
   if (!entered.empty() && !proved) throw Broken("a door lets in who has proved nothing");
@@ -83,9 +83,9 @@ void knock(Bytes bytes) {
 void visit(Bytes bytes) {
   int ends[2] = {-1, -1};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return;
-  MeetingConnection guest(os::FileDescriptor(ends[0]), channels::kLongestMessage);
-  MeetingConnection host(os::FileDescriptor(ends[1]), channels::kLongestMessage);
-  Handshake own{.key = key(), .host_rank = 0, .host_nonce = channels::fresh_nonce()};
+  MeetingConnection guest(os::FileDescriptor(ends[0]), admission::kLongestMessage);
+  MeetingConnection host(os::FileDescriptor(ends[1]), admission::kLongestMessage);
+  Handshake own{.key = key(), .host_rank = 0, .host_nonce = admission::fresh_nonce()};
   std::optional<std::string> welcome;
   Visit visitor(key(), 0, 1, kSize);
   while (!bytes.empty()) {
@@ -102,18 +102,18 @@ void visit(Bytes bytes) {
       guest.send();
     }
     for (MeetingMessage message; host.receive(message) == MeetingConnection::Received::message;) {
-      const auto proof = channels::read_hello(message.text, own);
+      const auto proof = admission::read_hello(message.text, own);
       if (!proof) throw Broken("a visitor's hello cannot be read");
-      if (channels::equal_secrets(*proof, own.guest_proof())) welcome = own.host_proof();
+      if (admission::equal_secrets(*proof, own.guest_proof())) welcome = own.host_proof();
     }
   }
 }
 
 void read_texts(std::string_view bytes) {
-  if (const auto parts = channels::parted(bytes); parts && channels::joined(*parts) != bytes)
+  if (const auto parts = admission::parted(bytes); parts && admission::joined(*parts) != bytes)
     throw Broken("texts that are joined again differ");
   Handshake handshake{.key = key()};
-  static_cast<void>(channels::read_hello(bytes, handshake));
+  static_cast<void>(admission::read_hello(bytes, handshake));
 }
 
 }  // namespace

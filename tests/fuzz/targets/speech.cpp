@@ -2,18 +2,18 @@
 
 #include <sys/socket.h>
 
-#include "dear/comm/gloo/meeting/handshake.h"
+#include "dear/base/admission/handshake.h"
 
 namespace dear::fuzz {
 
-using Kind = channels::MeetingMessage::Kind;
+using Kind = admission::MeetingMessage::Kind;
 
 const std::string& key() {
-  static const std::string kKey = channels::derived_key(channels::job_key(kSecret, kJob), "meeting", "");
+  static const std::string kKey = admission::derived_key(admission::job_key(kSecret, kJob), "meeting", "");
   return kKey;
 }
 
-void speak(Bytes& bytes, channels::MeetingConnection& connection, int same) {
+void speak(Bytes& bytes, admission::MeetingConnection& connection, int same) {
   const unsigned char what = bytes.byte();
   const std::string_view text = bytes.take(bytes.byte() * 4U);
   if (what < 16) {
@@ -24,15 +24,15 @@ void speak(Bytes& bytes, channels::MeetingConnection& connection, int same) {
   }
 }
 
-void prove(Bytes& bytes, channels::MeetingConnection& guest, std::string_view challenge) {
+void prove(Bytes& bytes, admission::MeetingConnection& guest, std::string_view challenge) {
   const int rank = static_cast<signed char>(bytes.byte());
   const int size = static_cast<signed char>(bytes.byte());
-  std::string hello = channels::hello_of({.key = key(),
-                                          .host_rank = 0,
-                                          .host_nonce = std::string(challenge),
-                                          .guest_rank = rank,
-                                          .size = size,
-                                          .guest_nonce = channels::fresh_nonce()});
+  std::string hello = admission::hello_of({.key = key(),
+                                           .host_rank = 0,
+                                           .host_nonce = std::string(challenge),
+                                           .guest_rank = rank,
+                                           .size = size,
+                                           .guest_nonce = admission::fresh_nonce()});
   const unsigned char wrong = bytes.byte();
   if (wrong < hello.size()) hello[wrong] = static_cast<char>(hello[wrong] ^ 1);
   guest.say(Kind::hello, hello);

@@ -3,7 +3,7 @@
 #include "tests/fuzz/target.h"
 #include <string>
 
-#include "dear/comm/gloo/meeting/message.h"
+#include "dear/base/admission/message.h"
 
 // A Speech is all that a peer, whom the fuzzer speaks for, says at a meeting.
 namespace dear::fuzz {
@@ -13,10 +13,10 @@ inline constexpr const char* kSecret = "a secret of a job";
 const std::string& key();  // of its meeting
 
 // Sends what has a heading that is right, or bytes as they are by `same`, the socket of the connection.
-void speak(Bytes& bytes, channels::MeetingConnection& connection, int same);
+void speak(Bytes& bytes, admission::MeetingConnection& connection, int same);
 
 // Answers the challenge of a door as one who has the key, for a rank and a number of ranks of the fuzzer's,
 // sometimes with a wrong byte.
-void prove(Bytes& bytes, channels::MeetingConnection& guest, std::string_view challenge);
+void prove(Bytes& bytes, admission::MeetingConnection& guest, std::string_view challenge);
 
 }  // namespace dear::fuzz

@@ -7,18 +7,20 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/admission/handshake.h"
+#include "dear/base/admission/message.h"
+#include "dear/base/admission/wires.h"
 #include "dear/base/os/blocked_signals.h"
 #include "dear/base/os/module.h"
 #include "dear/base/os/prompt_thread.h"
 #include "dear/base/vocabulary/error.h"
-#include "dear/comm/gloo/meeting/handshake.h"
 #include "dear/comm/gloo/meeting/meeting.h"
-#include "dear/comm/gloo/meeting/message.h"
-#include "dear/comm/gloo/meeting/wires.h"
 
 namespace dear::channels {
 namespace {
 
+using admission::address_of_interface;
+using admission::Wires;
 using std::chrono::milliseconds;
 
 constexpr const char* kModule = "dear_gloo";
@@ -67,12 +69,12 @@ struct Introduction {
   std::string occasion;
 
   [[nodiscard]] std::string text() const {
-    return joined({place.address, std::to_string(place.port), occasion});
+    return admission::joined({place.address, std::to_string(place.port), occasion});
   }
 };
 
 Introduction read_introduction(const std::string& text, int rank, int peer) {
-  const auto parts = parted(text);
+  const auto parts = admission::parted(text);
   if (!parts || parts->size() != 3) {
     throw TransportError(fmt::format(
         "rank {} does not understand rank {}: run the same build of DeAR on all hosts", rank, peer));
@@ -121,8 +123,7 @@ std::unique_ptr<GlooMesh> open_gloo(const GlooOptions& options) {
   if (options.rank == 0 && options.size > 1) kept->place = hold_place(meeting);
   std::unique_ptr<GlooMesh> mesh = make_mesh(binding, options);
   Wires wires(own, options.rank);
-  Introduction mine{.place = {.address = own, .port = wires.port()},
-                    .occasion = options.rank == 0 ? fresh_nonce() : ""};
+  Introduction mine{.place = wires.place(), .occasion = options.rank == 0 ? admission::fresh_nonce() : ""};
   const std::vector<std::string> met =
       meet(meeting, std::vector<std::string>(static_cast<std::size_t>(options.size), mine.text()));
   std::vector<Wires::Place> places;
@@ -133,12 +134,12 @@ std::unique_ptr<GlooMesh> open_gloo(const GlooOptions& options) {
     places.push_back(theirs.place);
     if (peer == 0) mine.occasion = theirs.occasion;
   }
-  auto connected =
-      wires.connect({.key = derived_key(job_key(options.secret, options.job), "wires", mine.occasion),
-                     .rank = options.rank,
-                     .size = options.size,
-                     .deadline = options.deadline},
-                    places);
+  auto connected = wires.connect(
+      {.key = admission::derived_key(admission::job_key(options.secret, options.job), "wires", mine.occasion),
+       .rank = options.rank,
+       .size = options.size,
+       .deadline = options.deadline},
+      places);
   try {
     for (int peer = 0; peer < options.size; ++peer) {
       if (peer == options.rank) continue;

@@ -12,13 +12,18 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "dear/base/admission/door.h"
+#include "dear/base/admission/message.h"
 #include "dear/base/vocabulary/error.h"
-#include "dear/comm/gloo/meeting/door.h"
-#include "dear/comm/gloo/meeting/message.h"
 
 namespace dear::channels {
 namespace {
 
+using admission::Door;
+using admission::kLongestMessage;
+using admission::listen_on;
+using admission::MeetingConnection;
+using admission::MeetingMessage;
 using Kind = MeetingMessage::Kind;
 
 // How long rank 0 waits for the others to take what it said last.
@@ -66,7 +71,8 @@ class Host {
       guests_.remove_if([](const Guest& guest) { return guest.gone; });
     }
     door_.reset();
-    for (Guest& guest : guests_) guest.connection.say(Kind::messages, joined(messages_for(guest.rank)));
+    for (Guest& guest : guests_)
+      guest.connection.say(Kind::messages, admission::joined(messages_for(guest.rank)));
     see_off(options_.deadline);
     return messages_for(0);
   }
@@ -110,7 +116,7 @@ class Host {
     std::vector<pollfd> entries;
     if (door_) door_->add_to(entries);
     for (const Guest& guest : guests_) entries.push_back(guest.connection.to_poll());
-    poll_until(entries, deadline);
+    admission::poll_until(entries, deadline);
   }
 
   // Takes in who has proved to be of this job.
@@ -161,7 +167,7 @@ class Host {
   }
 
   void answer(Guest& guest, const MeetingMessage& message) {
-    const auto parts = parted(message.text);
+    const auto parts = admission::parted(message.text);
     switch (message.kind) {
       case Kind::messages:
         if (!guest.seated || !parts || parts->size() != messages_.size()) break;
@@ -216,7 +222,7 @@ class Host {
 
 }  // namespace
 
-void throw_told(MeetingMessage::Kind kind, int rank, const std::string& why) {
+void throw_told(admission::MeetingMessage::Kind kind, int rank, const std::string& why) {
   const std::string text = fmt::format("rank {}: {}", rank, why);
   switch (kind) {
     case Kind::timeout:

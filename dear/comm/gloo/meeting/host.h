@@ -5,12 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "dear/base/admission/door.h"
+#include "dear/base/admission/message.h"
 #include "dear/comm/gloo/meeting/meeting.h"
-#include "dear/comm/gloo/meeting/message.h"
 
 namespace dear::channels {
 
-using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+using admission::Addresses;
+
 // Those to which the master's name leads. TransportError where there is none.
 Addresses addresses_of_master(const MeetingOptions& options, int type);
 
@@ -22,6 +24,6 @@ std::vector<std::string> host_meeting(const MeetingOptions& options,
                                       const std::vector<std::string>& messages);
 
 // Throws what rank 0 says of a meeting that failed, on `rank`.
-[[noreturn]] void throw_told(MeetingMessage::Kind kind, int rank, const std::string& why);
+[[noreturn]] void throw_told(admission::MeetingMessage::Kind kind, int rank, const std::string& why);
 
 }  // namespace dear::channels

@@ -13,16 +13,20 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/admission/door.h"
+#include "dear/base/admission/message.h"
 #include "dear/base/os/file_descriptor.h"
 #include "dear/base/os/held_name.h"
 #include "dear/base/vocabulary/error.h"
-#include "dear/comm/gloo/meeting/door.h"
 #include "dear/comm/gloo/meeting/host.h"
-#include "dear/comm/gloo/meeting/message.h"
 
 namespace dear::channels {
 namespace {
 
+using admission::kLongestMessage;
+using admission::MeetingConnection;
+using admission::MeetingMessage;
+using admission::Visit;
 using Kind = MeetingMessage::Kind;
 
 constexpr std::chrono::milliseconds kRetry{20};
@@ -43,7 +47,7 @@ class Guest {
 
   std::vector<std::string> gather(const std::vector<std::string>& messages) {
     MeetingConnection host = find_host();
-    host.say(Kind::messages, joined(messages));
+    host.say(Kind::messages, admission::joined(messages));
     if (const auto message = next(host, options_.deadline)) return messages_in(*message);
     host.say(Kind::ask);
     if (const auto message = next(host, Deadline::after(kQuestion))) return messages_in(*message);
@@ -161,7 +165,7 @@ class Guest {
 
   [[nodiscard]] std::vector<std::string> messages_in(const MeetingMessage& message) const {
     if (message.kind != Kind::messages) throw_told(message.kind, options_.rank, message.text);
-    auto messages = parted(message.text);
+    auto messages = admission::parted(message.text);
     if (!messages || messages->size() != static_cast<std::size_t>(options_.size)) {
       throw TransportError(fmt::format(
           "rank {} does not understand rank 0: run the same build of DeAR on all hosts", options_.rank));
@@ -192,7 +196,7 @@ Addresses addresses_of_master(const MeetingOptions& options, int type) {
 }
 
 std::string meeting_key(const MeetingOptions& options) {
-  return derived_key(job_key(options.secret, options.job), "meeting", "");
+  return admission::derived_key(admission::job_key(options.secret, options.job), "meeting", "");
 }
 
 void check_meeting(const MeetingOptions& options) {
@@ -243,8 +247,9 @@ std::shared_ptr<const void> hold_place(const MeetingOptions& options) {
   char host[NI_MAXHOST] = {};
   ::getnameinfo(addresses->ai_addr, addresses->ai_addrlen, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
   std::string name = "dear-place-";
-  const std::string key = derived_key(job_key(options.secret, options.job), "place",
-                                      fmt::format("{} {} {}", ::geteuid(), host, options.master_port));
+  const std::string key =
+      admission::derived_key(admission::job_key(options.secret, options.job), "place",
+                             fmt::format("{} {} {}", ::geteuid(), host, options.master_port));
   for (const char byte : key.substr(0, 16)) name += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   // A job that ends lets go within moments.
   auto held =

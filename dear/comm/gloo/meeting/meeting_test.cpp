@@ -12,16 +12,26 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "dear/base/admission/door.h"
+#include "dear/base/admission/message.h"
 #include "dear/base/os/testing/ranks.h"
 #include "dear/base/os/testing/reserved_port.h"
 #include "dear/base/vocabulary/error.h"
-#include "dear/comm/gloo/meeting/door.h"
 #include "dear/comm/gloo/meeting/host.h"
-#include "dear/comm/gloo/meeting/message.h"
 
 namespace dear::channels::meeting_test {
 namespace {
 
+using admission::Door;
+using admission::fresh_nonce;
+using admission::Handshake;
+using admission::hello_of;
+using admission::joined;
+using admission::kLongestMessage;
+using admission::MeetingConnection;
+using admission::MeetingMessage;
+using admission::parted;
+using admission::Visit;
 using os::testing::report_of;
 using os::testing::ReservedPort;
 using os::testing::run_on_threads;

@@ -1,22 +1,28 @@
 #pragma once
 
 #include <list>
+#include <memory>
+#include <netdb.h>
 #include <poll.h>
 #include <string>
 #include <sys/socket.h>
 #include <vector>
 
+#include "dear/base/admission/handshake.h"
+#include "dear/base/admission/message.h"
 #include "dear/base/os/at_fork.h"
 #include "dear/base/os/file_descriptor.h"
 #include "dear/base/vocabulary/deadline.h"
-#include "dear/comm/gloo/meeting/handshake.h"
-#include "dear/comm/gloo/meeting/message.h"
 
-namespace dear::channels {
+namespace dear::admission {
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
 // A socket that listens at one address of this host, so that only networks of that address reach it. Port 0:
 // any. Empty, with errno, where it cannot.
 os::FileDescriptor listen_on(const sockaddr* address, unsigned length);
+// Whether the process at the other end may be here: that of a local socket has to be of this user.
+bool is_of_this_user(int socket);
 // Sleeps until one is ready, at most a second.
 void poll_until(std::vector<pollfd>& entries, Deadline deadline);
 
@@ -74,4 +80,4 @@ class Visit {
   Handshake handshake_;
 };
 
-}  // namespace dear::channels
+}  // namespace dear::admission

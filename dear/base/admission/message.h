@@ -12,7 +12,7 @@
 #include "dear/base/os/file_descriptor.h"
 #include "dear/base/vocabulary/deadline.h"
 
-namespace dear::channels {
+namespace dear::admission {
 
 // A message between two ranks at a meeting: a kind and a text, in TCP's stream behind a heading that tells
 // one from anything else that may connect to a port.
@@ -83,4 +83,4 @@ class MeetingConnection {
   std::string incoming_;
 };
 
-}  // namespace dear::channels
+}  // namespace dear::admission

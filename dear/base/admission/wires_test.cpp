@@ -1,4 +1,4 @@
-#include "dear/comm/gloo/meeting/wires.h"
+#include "dear/base/admission/wires.h"
 
 #include <atomic>
 #include <netinet/in.h>
@@ -8,10 +8,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "dear/base/admission/door.h"
 #include "dear/base/os/testing/ranks.h"
-#include "dear/comm/gloo/meeting/door.h"
 
-namespace dear::channels::wires_test {
+namespace dear::admission::wires_test {
 namespace {
 
 using os::testing::run_on_threads;
@@ -27,10 +27,10 @@ Wires::Options options(int rank, int size,
 
 // Those of `size` ranks that listen.
 struct Ranks {
-  explicit Ranks(int size) {
+  explicit Ranks(int size, const std::string& address = "127.0.0.1") {
     for (int rank = 0; rank < size; ++rank) {
-      wires.push_back(std::make_unique<Wires>("127.0.0.1", rank));
-      places.push_back({.address = "127.0.0.1", .port = wires.back()->port()});
+      wires.push_back(std::make_unique<Wires>(address, rank));
+      places.push_back(wires.back()->place());
     }
   }
   std::vector<Wires::Wire> connect(const Wires::Options& options) {
@@ -68,12 +68,29 @@ os::FileDescriptor stranger_at(int port) {
 }
 
 TEST(Wires, ConnectAllRanks) {
-  for (const int size : {1, 2, 3, 8}) {
-    Ranks ranks(size);
-    const auto reports =
-        run_on_threads(size, [&](int rank) { greet(ranks.connect(options(rank, size)), rank); });
-    EXPECT_THAT(reports, Each("ok"));
+  for (const char* const address : {"127.0.0.1", "@"}) {
+    for (const int size : {1, 2, 3, 8}) {
+      Ranks ranks(size, address);
+      const auto reports =
+          run_on_threads(size, [&](int rank) { greet(ranks.connect(options(rank, size)), rank); });
+      EXPECT_THAT(reports, Each("ok"));
+    }
   }
+}
+
+TEST(Wires, ConnectOnlyThoseThatAreWanted) {
+  Ranks ranks(4, "@");
+  const auto reports = run_on_threads(4, [&](int rank) {
+    Wires::Options mine = options(rank, 4);
+    mine.peers = rank == 1 ? std::vector<int>{0, 2, 3} : std::vector<int>{1};
+    Wires none;
+    Wires& wires = rank == 1 || rank == 0 ? *ranks.wires[static_cast<std::size_t>(rank)] : none;
+    const auto connected = wires.connect(mine, ranks.places);
+    for (int peer = 0; peer < 4; ++peer)
+      EXPECT_EQ(connected[static_cast<std::size_t>(peer)].socket.is_open(),
+                peer != rank && (peer == 1 || rank == 1));
+  });
+  EXPECT_THAT(reports, Each("ok"));
 }
 
 TEST(Wires, AStrangerTakesNobodysPlace) {
@@ -146,4 +163,4 @@ TEST(Wires, AnInterfaceHasAnAddress) {
 }
 
 }  // namespace
-}  // namespace dear::channels::wires_test
+}  // namespace dear::admission::wires_test

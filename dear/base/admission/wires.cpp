@@ -1,7 +1,9 @@
-#include "dear/comm/gloo/meeting/wires.h"
+#include "dear/base/admission/wires.h"
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <ifaddrs.h>
 #include <memory>
@@ -9,24 +11,63 @@
 #include <netinet/in.h>
 #include <optional>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "dear/base/admission/door.h"
 #include "dear/base/vocabulary/error.h"
-#include "dear/comm/gloo/meeting/door.h"
-#include "dear/comm/gloo/meeting/host.h"
 
-namespace dear::channels {
+namespace dear::admission {
 namespace {
 
 constexpr std::chrono::milliseconds kPause{20};
 
-Addresses numeric(const std::string& address, int port) {
+struct SocketAddress {
+  sockaddr_storage value{};
+  socklen_t length = 0;  // 0 for none
+
+  [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&value); }
+};
+
+// Without a name behind kLocal the kernel chooses one.
+SocketAddress numeric(const std::string& address, int port) {
+  SocketAddress result;
+  if (address.starts_with(Wires::kLocal)) {
+    auto& local = reinterpret_cast<sockaddr_un&>(result.value);
+    if (address.size() > sizeof local.sun_path) return result;
+    local.sun_family = AF_UNIX;
+    address.copy(local.sun_path + 1, std::string::npos, 1);
+    result.length =
+        static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + (address.size() > 1 ? address.size() : 0));
+    return result;
+  }
   addrinfo* found = nullptr;
   const addrinfo hints{.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
-  const int error = ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found);
-  return {error == 0 ? found : nullptr, freeaddrinfo};
+  if (::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return result;
+  const Addresses owner(found, freeaddrinfo);
+  std::memcpy(&result.value, found->ai_addr, found->ai_addrlen);
+  result.length = found->ai_addrlen;
+  return result;
+}
+
+// Where a socket listens; nothing where the kernel does not say so.
+std::optional<Wires::Place> place_of(int socket, const std::string& address) {
+  SocketAddress bound;
+  bound.length = sizeof bound.value;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&bound.value), &bound.length) != 0)
+    return std::nullopt;
+  if (address.starts_with(Wires::kLocal)) {
+    const auto& local = reinterpret_cast<const sockaddr_un&>(bound.value);
+    constexpr std::size_t kName = offsetof(sockaddr_un, sun_path) + 1;
+    if (bound.length <= kName) return std::nullopt;
+    return Wires::Place{.address = Wires::kLocal + std::string(local.sun_path + 1, bound.length - kName)};
+  }
+  char port[NI_MAXSERV] = {};
+  if (::getnameinfo(bound.get(), bound.length, nullptr, 0, port, sizeof port, NI_NUMERICSERV) != 0)
+    return std::nullopt;
+  return Wires::Place{.address = address, .port = std::atoi(port)};
 }
 
 // One connection to a rank below, begun anew where it ends before it stands.
@@ -34,7 +75,7 @@ class Outgoing {
  public:
   Outgoing(const Wires::Options& options, int host, const Wires::Place& place)
       : options_(options), host_(host), place_(place), address_(numeric(place.address, place.port)) {
-    if (!address_) {
+    if (address_.length == 0) {
       throw TransportError(
           fmt::format("rank {} does not understand rank {}: run the same build of DeAR on all hosts",
                       options.rank, host));
@@ -91,10 +132,12 @@ class Outgoing {
         error));
   }
   void begin() {
-    os::FileDescriptor socket(::socket(address_->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    os::FileDescriptor socket(
+        ::socket(address_.get()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     int error = socket.is_open() ? 0 : errno;
-    if (error == 0 && ::connect(socket.get(), address_->ai_addr, address_->ai_addrlen) != 0) error = errno;
-    if (error != 0 && error != EINPROGRESS) throw_refused(error);
+    if (error == 0 && ::connect(socket.get(), address_.get(), address_.length) != 0) error = errno;
+    if (error == 0 && !is_of_this_user(socket.get())) error = EACCES;
+    if (error != 0 && error != EINPROGRESS && error != EAGAIN) throw_refused(error);
     connection_.emplace(std::move(socket), kLongestMessage);
     visit_.emplace(options_.key, host_, options_.rank, options_.size);
   }
@@ -102,7 +145,7 @@ class Outgoing {
   const Wires::Options& options_;
   int host_;
   const Wires::Place& place_;
-  Addresses address_;
+  SocketAddress address_;
   std::optional<MeetingConnection> connection_;
   std::optional<Visit> visit_;
   Deadline again_{SteadyClock::now()};
@@ -131,33 +174,37 @@ std::string address_of_interface(const std::string& name, int rank) {
 }
 
 Wires::Wires(const std::string& address, int rank) {
-  const Addresses any_port = numeric(address, 0);
-  sockaddr_storage bound{};
-  socklen_t length = sizeof bound;
-  char port[NI_MAXSERV] = {};
-  if (any_port) listener_ = listen_on(any_port->ai_addr, any_port->ai_addrlen);
-  auto* const generic = reinterpret_cast<sockaddr*>(&bound);
-  if (!listener_.is_open() || ::getsockname(listener_.get(), generic, &length) != 0 ||
-      ::getnameinfo(generic, length, nullptr, 0, port, sizeof port, NI_NUMERICSERV) != 0) {
+  const SocketAddress any_port = numeric(address, 0);
+  if (any_port.length > 0) listener_ = listen_on(any_port.get(), any_port.length);
+  const auto place = listener_.is_open() ? place_of(listener_.get(), address) : std::nullopt;
+  if (!place) {
     throw TransportError(with_errno(
         fmt::format("rank {} cannot listen on its address {} for the other ranks", rank, address), errno));
   }
   kept_out_ = os::NotInChildren(listener_.get());
-  port_ = std::atoi(port);
+  place_ = *place;
 }
 
 std::vector<Wires::Wire> Wires::connect(const Options& options, const std::vector<Place>& places) {
   std::vector<Wire> wires(static_cast<std::size_t>(options.size));
   std::vector<std::unique_ptr<Outgoing>> outgoing;
+  std::vector<bool> wanted(static_cast<std::size_t>(options.size), options.peers.empty());
+  for (const int peer : options.peers) wanted[static_cast<std::size_t>(peer)] = true;
+  wanted[static_cast<std::size_t>(options.rank)] = false;
   for (int host = 0; host < options.rank; ++host)
-    outgoing.push_back(std::make_unique<Outgoing>(options, host, places[static_cast<std::size_t>(host)]));
-  Door door(std::move(listener_), options.key, options.rank, options.size, 0);
-  int missing = options.size - 1;
+    if (wanted[static_cast<std::size_t>(host)])
+      outgoing.push_back(std::make_unique<Outgoing>(options, host, places[static_cast<std::size_t>(host)]));
+  std::optional<Door> door;
+  if (listener_.is_open())
+    door.emplace(std::move(listener_), options.key, options.rank, options.size, std::size_t{0});
+  auto missing = std::count(wanted.begin(), wanted.end(), true);
   const auto connected = [&](int peer) { return wires[static_cast<std::size_t>(peer)].socket.is_open(); };
   while (missing > 0) {
-    for (Door::Entered& entered : door.admit()) {
+    for (Door::Entered& entered : door ? door->admit() : std::vector<Door::Entered>()) {
       const int peer = entered.rank;
-      if (entered.size != options.size || peer <= options.rank || peer >= options.size) continue;
+      if (entered.size != options.size || peer <= options.rank || peer >= options.size ||
+          !wanted[static_cast<std::size_t>(peer)])
+        continue;
       entered.connection.say(MeetingMessage::Kind::welcome, entered.welcome);
       // So short a text on a connection that just began is sent at once, or the connection broke.
       if (!entered.connection.send() || entered.connection.has_to_send()) continue;
@@ -175,7 +222,7 @@ std::vector<Wires::Wire> Wires::connect(const Options& options, const std::vecto
     if (options.deadline.expired()) {
       std::vector<int> silent;
       for (int peer = 0; peer < options.size; ++peer)
-        if (peer != options.rank && !connected(peer)) silent.push_back(peer);
+        if (wanted[static_cast<std::size_t>(peer)] && !connected(peer)) silent.push_back(peer);
       throw TimeoutError(
           fmt::format("rank {} got no connection with rank {} in time, though all ranks have met: see "
                       "whether that rank is "
@@ -183,7 +230,7 @@ std::vector<Wires::Wire> Wires::connect(const Options& options, const std::vecto
                       options.rank, fmt::join(silent, ", ")));
     }
     std::vector<pollfd> entries;
-    door.add_to(entries);
+    if (door) door->add_to(entries);
     bool again = false;
     for (const auto& one : outgoing) {
       again = again || !one->connection();
@@ -196,4 +243,4 @@ std::vector<Wires::Wire> Wires::connect(const Options& options, const std::vecto
   return wires;
 }
 
-}  // namespace dear::channels
+}  // namespace dear::admission

@@ -1,4 +1,4 @@
-#include "dear/comm/gloo/meeting/message.h"
+#include "dear/base/admission/message.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -7,7 +7,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-namespace dear::channels {
+namespace dear::admission {
 namespace {
 
 struct Heading {
@@ -105,4 +105,4 @@ void MeetingConnection::wait_ready(Deadline deadline) const {
   poll(&entry, 1, static_cast<int>(std::min<std::int64_t>(left.count(), 60'000)));
 }
 
-}  // namespace dear::channels
+}  // namespace dear::admission

@@ -1,4 +1,4 @@
-#include "dear/comm/gloo/meeting/handshake.h"
+#include "dear/base/admission/handshake.h"
 
 #include <cerrno>
 #include <charconv>
@@ -9,10 +9,10 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
+#include "dear/base/admission/message.h"
 #include "dear/base/vocabulary/error.h"
-#include "dear/comm/gloo/meeting/message.h"
 
-namespace dear::channels {
+namespace dear::admission {
 namespace {
 
 constexpr std::size_t kNonceBytes = 32;
@@ -82,4 +82,4 @@ std::optional<std::string> read_hello(std::string_view text, Handshake& handshak
   return (*parts)[3];
 }
 
-}  // namespace dear::channels
+}  // namespace dear::admission

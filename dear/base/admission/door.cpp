@@ -1,11 +1,12 @@
-#include "dear/comm/gloo/meeting/door.h"
+#include "dear/base/admission/door.h"
 
 #include <algorithm>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 #include <utility>
 
-namespace dear::channels {
+namespace dear::admission {
 namespace {
 
 using Kind = MeetingMessage::Kind;
@@ -31,6 +32,16 @@ os::FileDescriptor listen_on(const sockaddr* address, unsigned length) {
   return socket;
 }
 
+bool is_of_this_user(int socket) {
+  int domain = 0;
+  socklen_t length = sizeof domain;
+  if (::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0) return false;
+  ucred peer{};
+  length = sizeof peer;
+  return domain != AF_UNIX ||
+         (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid());
+}
+
 void poll_until(std::vector<pollfd>& entries, Deadline deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
   poll(entries.data(), entries.size(), static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000)));
@@ -53,6 +64,7 @@ void Door::accept_strangers() {
   for (std::size_t count = 0; count < most_; ++count) {
     os::FileDescriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.is_open()) return;
+    if (!is_of_this_user(socket.get())) continue;
     Stranger& stranger = strangers_.emplace_back(
         MeetingConnection(std::move(socket), kLongestOfStrangers),
         Handshake{.key = key_, .host_rank = rank_, .host_nonce = fresh_nonce()}, Deadline::after(kPatience));
@@ -128,4 +140,4 @@ Visit::State Visit::hear(const MeetingMessage& message, MeetingConnection& conne
   }
 }
 
-}  // namespace dear::channels
+}  // namespace dear::admission

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace dear::channels {
+namespace dear::admission {
 
 // [Note: handshake] Whoever listens says a nonce; whoever connects answers with one of its own and who it is,
 // signed; whoever listens signs in return. A signature is HMAC-SHA256 (RFC 2104, FIPS 180-4) of all that was
@@ -44,4 +44,4 @@ std::string hello_of(const Handshake& handshake);
 // Fills in the guest's side, true or not; nothing where the text is no hello. The result is its proof.
 std::optional<std::string> read_hello(std::string_view text, Handshake& handshake);
 
-}  // namespace dear::channels
+}  // namespace dear::admission
