@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "dear/base/archive/pickle.h"
+#include "dear/base/os/retried.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/printable.h"
 
@@ -53,7 +54,7 @@ std::vector<std::vector<std::string>> shards_in(const std::string& folder) {
   std::map<std::string, std::map<int, std::string>> found;
   std::map<std::string, int> ranks;
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+  for (const fs::directory_entry& entry : os::entries_of(folder, error)) {
     const std::string file = entry.path().filename().string();
     const std::optional<Name> name = name_of(file);
     if (!name) continue;
@@ -84,7 +85,7 @@ std::vector<std::vector<std::string>> shards_in(const std::string& folder) {
 void remove_other_shards(const std::string& folder, const std::string& file) {
   const std::string word = name_of(file).value().word;
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+  for (const fs::directory_entry& entry : os::entries_of(folder, error)) {
     const std::optional<Name> name = name_of(entry.path().filename().string());
     if (name && name->word != word) fs::remove(entry.path(), error);
   }

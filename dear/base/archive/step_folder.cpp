@@ -59,7 +59,7 @@ StepFolder::Saved StepFolder::of(std::int64_t step, bool sharded) const {
 std::vector<StepFolder::Saved> StepFolder::saved() const {
   std::vector<Saved> all;
   std::error_code error;
-  const fs::directory_iterator entries(path_, error);
+  const fs::directory_iterator entries = os::entries_of(path_, error);
   if (error == std::errc::no_such_file_or_directory) return all;
   if (error)
     throw ConfigError(fmt::format("cannot look for checkpoints in '{}': {} (name a folder that can be read)",

@@ -209,7 +209,8 @@ std::int64_t bytes_written() { return written_so_far; }
 
 void remove_abandoned_files(const std::string& folder) noexcept {
   try {
-    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::error_code error;
+    for (const auto& entry : entries_of(folder, error)) {
       const std::string name = entry.path().filename().string();
       if (!name.starts_with(kTemporary) || !name.ends_with(kTemporaryEnd)) continue;
       // Who may write into the folder may put anything there: neither a pipe nor a device is waited for.

@@ -228,7 +228,7 @@ std::int64_t seconds_off() {
     if (rule.call != Call::clock) continue;
     const std::uint64_t number = ++rule.calls;
     if (!falls_on(rule, plan->seed, number)) continue;
-    ++plan->happened;
+    note(*plan, rule, Call::clock, number, "");
     const auto seconds = static_cast<std::int64_t>(rule.seconds);
     plan->jumped_seconds = drawn(~plan->seed, number) % 2 == 0 ? seconds : -seconds;
   }
