@@ -1,8 +1,15 @@
-"""Random faults of ranks, and what the others learn of them.  faults.py [--runs N] [--seed N] [--backends ..] [--launchers ..]
+"""Random faults of ranks, and what the others learn of them.
 
-Each run starts 2 to 6 ranks, of which one fails in a drawn way at a drawn point. Prints for each kind of fault the time from the
-fault to the error of the last survivor, and counts hangs, survivors that blame another rank, and processes that are left. The same
-seed draws the same runs. Exit code 1 where a run was not as it should be.
+    PYTHONPATH=build/release/python python bench/faults/faults.py --dear build/release/dear --runs 200
+
+Each run trains on 2 to 6 ranks, of which one fails in a drawn way at a drawn point. Ranks without a launcher are forked by a
+server (fork_server.py); those under a launcher are processes of their own, which take seconds to start. A run is bad where a rank
+hangs, where a survivor goes on, names another rank or none, trained with other parameters than a training without a fault, or
+learns of the fault late, and where processes or files are left. Backend "hosts": Gloo between two hosts of `bench/hosts up 2`;
+"ddp": the rival, DistributedDataParallel on PyTorch's Gloo, whose survivors are judged alike. The same seed draws the same runs.
+Exit code 1 where a run of DeAR was bad.
+
+    faults.py --table LOG...    prints the tables of runs that were logged
 """
 
 from __future__ import annotations
@@ -12,115 +19,75 @@ import contextlib
 import dataclasses
 import json
 import os
+import pathlib
 import random
-import re
+import shutil
 import signal
 import socket
-import statistics
 import subprocess
 import sys
-import threading
+import tempfile
 import time
 import uuid
-from typing import Any, Optional
+from typing import Optional
 
-TIMEOUT = 60.0  # seconds, of the training
-GIVE_UP = 180.0  # seconds after which a run counts as hung
-POINTS = ("forward", "between", "after")  # in the forward pass, between backward and step(), after step()
-KINDS = ("raise", "return", "exit", "kill", "_exit")
-BACKENDS = ("shm", "gloo", "cpu:dear")
-LAUNCHERS = ("none", "dear", "torchrun")
+from fork_server import Server
+from judge import BACKENDS, LAUNCHERS, Fault, Outcome, draw, judged, slow_saves
+from tables import tables_of
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+GIVE_UP = 30.0  # seconds beyond the timeout after which ranks of the server are killed
+LAUNCHED = 400.0  # likewise of those that import PyTorch first
 
-@dataclasses.dataclass(frozen=True)
-class Fault:
-    """`thread`: another thread of the rank lives on, as a logger's does."""
-
-    ranks: int
-    rank: int
-    kind: str
-    point: str
-    step: int
-    backend: str
-    launcher: str = "none"
-    thread: bool = False
-
-    def __str__(self) -> str:
-        beside = ", beside a thread that lives" if self.thread else ""
-        return (
-            f"{self.kind} {self.point} step {self.step} on rank {self.rank} of {self.ranks}, {self.backend}, "
-            f"launcher {self.launcher}{beside}"
-        )
-
-
-@dataclasses.dataclass
-class Outcome:
-    fault: Fault
-    seconds: Optional[float]  # from the fault to the last survivor's error; None where none was reported
-    errors: dict[int, str]  # of the survivors, by rank
-    hung: bool
-    left: int  # processes
-    wrong: list[int]  # survivors that do not name the rank, or say why
-    output: str
-
-    @property
-    def good(self) -> bool:
-        return not self.hung and not self.left and not self.wrong
+# The disk stalls three times: it takes no more than ten timeouts for each, and more than ten for all.
+SLOW_DISK = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static void stall(int file) {
+  static int left = 3;
+  char link[64], path[4096] = "";
+  const char* seconds = getenv("DEAR_FAULT_STALL");
+  snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+  if (!seconds || left == 0 || readlink(link, path, sizeof path - 1) < 0 || !strstr(path, "/saves/")) return;
+  --left;
+  for (unsigned more = atoi(seconds); more;) more = sleep(more);
+}
+ssize_t write(int file, const void* bytes, size_t count) {
+  stall(file);
+  return syscall(SYS_write, file, bytes, count);
+}
+int fsync(int file) {
+  stall(file);
+  return syscall(SYS_fsync, file);
+}
+"""
 
 
-def draw(choice: random.Random, backends: list[str], launchers: list[str], most_ranks: int) -> Fault:
-    ranks = choice.randint(2, most_ranks)
-    return Fault(
-        ranks=ranks,
-        rank=choice.randrange(ranks),
-        kind=choice.choice(KINDS),
-        point=choice.choice(POINTS),
-        step=choice.randint(1, 4),
-        backend=choice.choice(backends),
-        launcher=choice.choice(launchers),
-        thread=choice.random() < 0.25,
-    )
-
-
-def expected_of(fault: Fault) -> str:
-    """A regular expression that the error of each survivor has."""
-    who = rf"rank {fault.rank}\b"
-    if fault.kind == "raise":
-        return who + r" failed: ValueError: poison \(faults\.py:\d+\)"
-    if fault.kind in ("return", "exit"):
-        return who + r"[^:]*(left|asks for the end of its DataParallel)"
-    return rf"({who}[^:]* died|lost its connection to {who}|{who} left|no sign of life from {who})"
-
-
-# ---- the harness
-
-
-def environment_of(fault: Fault, mark: str, port: int) -> dict[str, str]:
+def environment_of(fault: Fault, mark: str, folder: str, port: int, rank: int) -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if not name.startswith(("TORCHELASTIC", "SLURM", "OMPI"))}
-    own.update(DEAR_FAULT=json.dumps(dataclasses.asdict(fault)), DEAR_FAULT_RUN=mark, OMP_NUM_THREADS="1")
+    own.update(
+        DEAR_FAULT=json.dumps(fault.as_run()), DEAR_FAULT_RUN=mark, DEAR_FAULT_FOLDER=folder, OMP_NUM_THREADS="1"
+    )
     if fault.launcher == "none":
-        own.update(WORLD_SIZE=str(fault.ranks), LOCAL_WORLD_SIZE=str(fault.ranks), MASTER_ADDR="127.0.0.1")
-        own.update(MASTER_PORT=str(port), TORCHELASTIC_RUN_ID=mark)
+        here = ranks_of_host(fault, host_of(fault, rank))
+        own.update(RANK=str(rank), LOCAL_RANK=str(here.index(rank)), LOCAL_WORLD_SIZE=str(len(here)))
+        own.update(
+            WORLD_SIZE=str(fault.ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TORCHELASTIC_RUN_ID=mark
+        )
+        if fault.hosts > 1:
+            own.update(MASTER_ADDR="10.77.0.1", GLOO_SOCKET_IFNAME="eth0")
     return own
 
 
-def commands_of(fault: Fault, command: str) -> list[list[str]]:
-    program = [sys.executable, "-B", os.path.abspath(__file__), "--as-rank"]
-    if fault.launcher == "dear":
-        return [[command, "launch", "-n", str(fault.ranks), "--grace", "10s", "--no-prefix", "--", *program]]
-    if fault.launcher == "torchrun":
-        module = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={fault.ranks}"]
-        return [[*module, *program[2:]]]
-    return [program] * fault.ranks
+def host_of(fault: Fault, rank: int) -> int:
+    return rank * fault.hosts // fault.ranks
 
 
-def of_run(mark: str) -> list[int]:
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
-            if f"DEAR_FAULT_RUN={mark}".encode() in file.read().split(b"\0"):
-                found.append(int(name))
-    return found
+def ranks_of_host(fault: Fault, host: int) -> list[int]:
+    return [rank for rank in range(fault.ranks) if host_of(fault, rank) == host]
 
 
 def free_port() -> int:
@@ -129,161 +96,149 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def run(fault: Fault, command: str = "dear") -> Outcome:
-    """One run. `command`: the path of the program dear, for its launcher."""
-    mark = f"faults-{uuid.uuid4().hex}"
-    shared = environment_of(fault, mark, free_port())
-    started = []
-    for rank, words in enumerate(commands_of(fault, command)):
-        own = shared if fault.launcher != "none" else {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        started.append(
-            subprocess.Popen(
-                words, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-            )
-        )
-    texts = [""] * len(started)
+def processes_of(mark: str) -> list[int]:
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
+            if f"DEAR_FAULT_RUN={mark}".encode() in file.read().split(b"\0"):
+                found.append(int(name))
+    return found
 
-    def read(at: int) -> None:
-        stream = started[at].stdout
-        assert stream is not None
-        texts[at] = stream.read()
 
-    readers = [threading.Thread(target=read, args=(at,)) for at in range(len(started))]
-    for reader in readers:
-        reader.start()
-    deadline = time.monotonic() + GIVE_UP
-    hung = False
-    for at, process in enumerate(started):
-        if fault.launcher == "none" and at == fault.rank and fault.thread:
-            continue  # its thread lives
+class Bench:
+    """Runs faults. `dear`: the path of the program, for its launcher. `digests`: of trainings without a fault, by backend, ranks and,
+    where sums depend on it, policy; several benches may share them."""
+
+    def __init__(self, dear: str = "dear", digests: Optional[dict[tuple[str, int, str], list[str]]] = None) -> None:
+        self._dear = dear
+        self._servers: dict[tuple[int, bool, bool], list[Server]] = {}
+        self._folder = tempfile.TemporaryDirectory(prefix="dear-faults-")
+        self._digests = {} if digests is None else digests
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for servers in self._servers.values():
+            for server in servers:
+                server.__exit__()
+        self._folder.cleanup()
+
+    def servers(self, fault: Fault) -> list[Server]:
+        hosts, ddp, slow = fault.hosts, fault.backend in ("cpu:dear", "ddp"), fault.kind == "slow save"
+        if (hosts, ddp, slow) not in self._servers:
+            preload = self._slow_disk() if slow else ""
+            command = os.path.join(HERE, "..", "hosts")
+            prefixes = [[command, "run", str(host)] for host in range(hosts)] if hosts > 1 else [[]]
+            self._servers[hosts, ddp, slow] = [Server(prefix, ddp, preload) for prefix in prefixes]
+        return self._servers[hosts, ddp, slow]
+
+    def _slow_disk(self) -> str:
+        """A library by which a rank with DEAR_FAULT_STALL writes slowly."""
+        source, library = (os.path.join(self._folder.name, f"slow_disk.{end}") for end in ("c", "so"))
+        with open(source, "w") as file:
+            file.write(SLOW_DISK)
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+        return library
+
+    def run(self, fault: Fault) -> Outcome:
+        key = (fault.backend, fault.ranks, fault.policy if fault.backend in ("gloo", "hosts", "mpi") else "")
+        if fault.kind and key not in self._digests:
+            launcher = "mpirun" if fault.backend == "mpi" else "none"
+            whole = Fault(fault.ranks, 0, "", "", 0, fault.backend, launcher, policy=fault.policy)
+            outcome, digests = self._run(whole, None)
+            if outcome.bad or not digests:
+                raise RuntimeError(f"a training without a fault failed: {outcome}")
+            self._digests[key] = digests
+        return self._run(fault, self._digests.get(key))[0]
+
+    def _run(self, fault: Fault, digests: Optional[list[str]]) -> tuple[Outcome, list[str]]:
+        mark = f"faults-{uuid.uuid4().hex}"
+        folder = tempfile.mkdtemp(prefix="dear-faults-")
         try:
-            process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            hung = True
-    if fault.launcher == "none" and fault.thread:
-        started[fault.rank].kill()
-    if hung:
-        for pid in of_run(mark):
+            hung, left = (self._fork if fault.launcher == "none" else self._launch)(fault, mark, folder)
+            output = "\n".join(path.read_text(errors="replace") for path in sorted(pathlib.Path(folder).glob("*.txt")))
+            # Whoever is killed in a save leaves its unfinished file to the next save.
+            saved = pathlib.Path(folder, "saves").rglob(".dear-*")
+            if fault.kind not in ("kill", "abort", "segv", "_exit", "stop", "slow"):
+                left += [str(path) for path in saved]
+            left += [str(path) for path in pathlib.Path(folder, "shm").glob("*")]
+            output += "".join(f"\nLEFT {one}" for one in left)
+            outcome = judged(fault, output, hung, left, digests)
+            of_steps = [line.split()[2:] for line in output.splitlines() if line.startswith("DIGESTS-OF ")]
+            return outcome, of_steps[0] if of_steps and all(one == of_steps[0] for one in of_steps) else []
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _fork(self, fault: Fault, mark: str, folder: str) -> tuple[list[int], list[str]]:
+        servers, port = self.servers(fault), free_port()
+        lives = fault.kind in ("stop", "slow", "closed") or fault.thread
+        for host, server in enumerate(servers):
+            environments = {
+                rank: environment_of(fault, mark, folder, port, rank) for rank in ranks_of_host(fault, host)
+            }
+            server.start(fault.as_run(), environments, folder, fault.rank if lives else None, fault.timeout + GIVE_UP)
+        hung = [rank for server in servers for rank in server.wait()]
+        left = [one for server in servers for one in server.end(0.0).left]
+        return hung, left
+
+    def _launch(self, fault: Fault, mark: str, folder: str) -> tuple[list[int], list[str]]:
+        program = [sys.executable, "-B", os.path.join(HERE, "rank.py")]
+        shm = os.path.join(folder, "shm")
+        os.mkdir(shm)
+        count = str(fault.ranks)
+        words = {
+            "dear": [self._dear, "launch", "-n", count, "--grace", "10s", "--no-prefix", "--", *program],
+            "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+            + program[2:],
+            "mpirun": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", count]
+            + ["--mca", "btl_vader_backing_directory", shm, *program],
+        }[fault.launcher]
+        hung = []
+        with open(os.path.join(folder, "launcher.txt"), "w") as output:
+            launcher = subprocess.Popen(
+                words, env=environment_of(fault, mark, folder, 0, 0), stdout=output, stderr=subprocess.STDOUT
+            )
+            try:
+                launcher.wait(LAUNCHED)
+            except subprocess.TimeoutExpired:
+                hung = [-1]
+        # A rank that a launcher has just ended may take a moment to go.
+        deadline = time.monotonic() + 10.0
+        while (left := processes_of(mark)) and time.monotonic() < deadline and not hung:
+            time.sleep(0.02)
+        of_fault = {int(path.name.removeprefix("child-")) for path in pathlib.Path(folder).glob("child-*")}
+        for pid in left:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-    for process in started:
-        process.wait()
-    left = of_run(mark)
-    for pid in left:
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
-    for reader in readers:
-        reader.join()
-    return judged(fault, "\n".join(texts), hung, len(left))
-
-
-def judged(fault: Fault, output: str, hung: bool, left: int) -> Outcome:
-    begin: Optional[float] = None
-    errors: dict[int, str] = {}
-    last = 0.0
-    for line in output.splitlines():
-        if found := re.search(r"FAULT-AT ([0-9.]+)", line):
-            begin = float(found[1])
-        if found := re.search(r"ERROR-OF (\d+) ([0-9.]+) (.*)", line):
-            errors[int(found[1])] = found[3]
-            last = max(last, float(found[2]))
-    survivors = [rank for rank in range(fault.ranks) if rank != fault.rank]
-    # A launcher ends ranks with a signal, which some hear of before the error.
-    asked = survivors if fault.launcher == "none" else [rank for rank in survivors if rank in errors]
-    wrong = [rank for rank in asked if not re.search(expected_of(fault), errors.get(rank, ""))]
-    seconds = last - begin if begin is not None and errors else None
-    return Outcome(fault, seconds, errors, hung, left, wrong, output)
-
-
-# ---- a rank
-
-
-def train(fault: Fault) -> None:
-    import torch
-    from torch import nn
-
-    import dear
-
-    rank = int(os.environ["RANK"])
-
-    def here(step: int, point: str) -> bool:
-        if (rank, step, point) != (fault.rank, fault.step, fault.point):
-            return False
-        if fault.thread:
-            threading.Thread(target=time.sleep, args=(GIVE_UP / 2,)).start()
-        print(f"FAULT-AT {time.monotonic()}", flush=True)
-        if fault.kind == "raise":
-            raise ValueError("poison")
-        if fault.kind == "exit":
-            sys.exit(3)
-        if fault.kind == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        if fault.kind == "_exit":
-            os._exit(3)
-        return True
-
-    class Layer(nn.Linear):
-        step = 0
-
-        def forward(self, batch: torch.Tensor) -> Any:
-            if here(self.step, "forward"):
-                raise Returned
-            return super().forward(batch)
-
-    torch.manual_seed(1)
-    net = nn.Sequential(nn.Linear(64, 64), Layer(64, 64), nn.Linear(64, 8))
-    optimizer: Any = torch.optim.SGD(net.parameters(), lr=0.01)
-    if fault.backend == "cpu:dear":
-        import datetime
-
-        torch.distributed.init_process_group("cpu:dear", timeout=datetime.timedelta(seconds=TIMEOUT))
-        model: Any = nn.parallel.DistributedDataParallel(net)
-    else:
-        group = dear.init(backend=fault.backend, timeout=TIMEOUT)
-        model, optimizer = dear.distribute(net, optimizer, fusion="layer", process_group=group, timeout=TIMEOUT)
-    for step in range(1000):
-        net[1].step = step
-        try:
-            loss = model(torch.ones(4, 64)).square().mean()
-        except Returned:
-            return
-        optimizer.zero_grad()
-        loss.backward()
-        if here(step, "between"):
-            return
-        optimizer.step()
-        if here(step, "after"):
-            return
-
-
-class Returned(Exception):
-    pass
-
-
-def as_rank() -> None:
-    fault = Fault(**json.loads(os.environ["DEAR_FAULT"]))
-    if int(os.environ["RANK"]) == fault.rank:
-        return train(fault)
-    try:
-        train(fault)
-    except Exception as error:
-        text = " ".join(str(error).split())
-        print(f"ERROR-OF {os.environ['RANK']} {time.monotonic()} {type(error).__name__}: {text}", flush=True)
-        sys.exit(1)
-
-
-# ---- the command
+        launcher.wait()
+        mine = [str(pid) for pid in left if fault.launcher == "dear" or pid not in of_fault]
+        return hung, [] if hung else mine
 
 
 def main() -> int:
-    asked = argparse.ArgumentParser(description="Random faults of ranks, and what the others learn of them.")
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--runs", type=int, default=40)
     asked.add_argument("--seed", type=int, default=1)
-    asked.add_argument("--backends", default=",".join(BACKENDS))
-    asked.add_argument("--launchers", default=",".join(LAUNCHERS))
+    asked.add_argument("--first", type=int, default=0, help="draw, but do not run, those before this one")
+    asked.add_argument(
+        "--backends",
+        default="shm,gloo,cpu:dear",
+        help=f"among {', '.join(BACKENDS)}; one twice as often if given twice",
+    )
+    asked.add_argument("--launchers", default="none", help=f"likewise among {', '.join(LAUNCHERS)}")
+    asked.add_argument("--kinds", default="", help="only these")
+    asked.add_argument("--points", default="", help="only these")
+    asked.add_argument("--slow-saves", action="store_true", help="saves of ten times the timeout instead")
     asked.add_argument("--most-ranks", type=int, default=6)
     asked.add_argument("--dear", default="dear", help="the program, for its launcher")
+    asked.add_argument("--log", default="", help="a file to which each run is added as a line of JSON")
+    asked.add_argument("--table", nargs="+", default=[], metavar="LOG")
+    asked.add_argument("--csv", default="", help="with --table: a file for its figures")
     given = asked.parse_args()
+    if given.table:
+        print(tables_of(given.table, given.csv))
+        return 0
     backends, launchers = given.backends.split(","), given.launchers.split(",")
     unknown = [one for one in backends if one not in BACKENDS] + [one for one in launchers if one not in LAUNCHERS]
     if unknown or given.runs < 1 or given.most_ranks < 2:
@@ -293,29 +248,36 @@ def main() -> int:
         )
         return 2
     choice = random.Random(given.seed)
-    outcomes: list[Outcome] = []
-    for number in range(given.runs):
-        outcome = run(draw(choice, backends, launchers, given.most_ranks), given.dear)
-        outcomes.append(outcome)
-        took = "-" if outcome.seconds is None else f"{outcome.seconds:.2f} s"
-        print(f"{number:4} {'good' if outcome.good else 'BAD '} {took:>8}  {outcome.fault}", flush=True)
-        if not outcome.good:
-            print(f"     hung {outcome.hung}, left {outcome.left}, wrong {outcome.wrong}: {outcome.errors}", flush=True)
-    print("\n| fault | runs | median | worst |\n|---|---|---|---|")
-    for kind in KINDS:
-        times = [one.seconds for one in outcomes if one.fault.kind == kind and one.seconds is not None]
-        if times:
-            print(f"| {kind} | {len(times)} | {statistics.median(times):.2f} s | {max(times):.2f} s |")
-    bad = [one for one in outcomes if not one.good]
-    print(
-        f"\n{len(outcomes)} runs: {sum(one.hung for one in outcomes)} hung, {sum(len(one.wrong) for one in outcomes)} survivors "
-        f"that blame another rank, {sum(one.left for one in outcomes)} processes left"
-    )
-    return 1 if bad else 0
+    drawn = slow_saves(backends) if given.slow_saves else []
+    kinds, points = given.kinds.split(",") if given.kinds else [], given.points.split(",") if given.points else []
+    while len(drawn) < given.runs and not given.slow_saves:
+        fault = draw(choice, backends, launchers, given.most_ranks)
+        if (not kinds or fault.kind in kinds) and (not points or fault.point in points):
+            drawn.append(fault)
+    wrong = 0
+    log = given.log or os.path.join(tempfile.mkdtemp(), "faults.jsonl")
+    with Bench(given.dear) as bench, open(log, "a") as file:
+        for number, fault in enumerate(drawn):
+            if number < given.first:
+                continue
+            begin = time.monotonic()
+            outcome = bench.run(fault)
+            about = dataclasses.asdict(outcome)
+            if outcome.good:
+                del about["output"]
+            file.write(json.dumps(about) + "\n")
+            file.flush()
+            wrong += not outcome.good and fault.backend != "ddp"
+            took = "-" if outcome.seconds is None else f"{outcome.seconds:.2f} s"
+            print(
+                f"{number:4} {', '.join(outcome.bad) or 'good'} {took:>8}  {fault} ({time.monotonic() - begin:.1f} s)",
+                flush=True,
+            )
+            if not outcome.good and fault.backend != "ddp":
+                print(f"     right {outcome.right} of {outcome.asked}: {outcome.errors}", flush=True)
+    print(tables_of([log], ""))
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--as-rank"]:
-        as_rank()
-    else:
-        sys.exit(main())
+    sys.exit(main())

@@ -16,8 +16,8 @@ void abort_groups(const std::string& reason) noexcept;
 // left. What is asked of the groups afterwards is a TransportError. No-op in a child that was forked.
 void leave_groups() noexcept;
 
-// "rank 2 failed: REASON". A reason that says already which rank failed, died or left is the failure of that
-// rank, and stays as it is: who repeats it has not caused it.
+// "rank 2 failed: REASON". A reason that says already which rank failed, died or left, or in which collective
+// ranks differ, stays as it is: who repeats it has not caused it.
 std::string failure_of(int rank, const std::string& reason);
 
 // The label of a barrier by which a rank ends a training whose gradients may be on their way. Peers that do

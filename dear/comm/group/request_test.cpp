@@ -152,9 +152,11 @@ TEST(Endings, WhoRepeatsAFailureHasNotCausedIt) {
   EXPECT_EQ(comm::failure_of(2, "ValueError: poison (a.py:3)"), "rank 2 failed: ValueError: poison (a.py:3)");
   EXPECT_EQ(comm::failure_of(2, "rank 2: no memory"), "rank 2 failed: rank 2: no memory");
   for (const char* const said :
-       {"rank 0 failed: poison", "rank 13 (pid 7) died while others wait", "rank 1 left"})
+       {"rank 0 failed: poison", "rank 13 (pid 7) died while others wait", "rank 1 left",
+        "collective 98: rank 3 asks for barrier, rank 1 for all-gather of 8 fp32: same order"})
     EXPECT_EQ(comm::failure_of(2, said), said);
   EXPECT_EQ(comm::failure_of(2, "rank"), "rank 2 failed: rank");
+  EXPECT_EQ(comm::failure_of(2, "collective 98: no memory"), "rank 2 failed: collective 98: no memory");
   EXPECT_EQ(comm::failure_of(2, "rank order is wrong"), "rank 2 failed: rank order is wrong");
 }
 

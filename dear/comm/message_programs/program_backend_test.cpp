@@ -28,7 +28,6 @@ namespace {
 
 using comm::testing::run_on_threads;
 using ::testing::AllOf;
-using ::testing::AnyOf;
 using ::testing::ContainsRegex;
 using ::testing::Each;
 using ::testing::HasSubstr;
@@ -194,7 +193,8 @@ TEST_P(Slips, AreFoundOnEveryRank) {
         }
       });
       EXPECT_THAT(reports, Each(HasSubstr("same order")));
-      EXPECT_THAT(reports, Each(AnyOf(StartsWith("MismatchError: "), StartsWith("TransportError: rank "))));
+      // Whoever sees it first has not caused it.
+      EXPECT_THAT(reports, Each(::testing::Not(HasSubstr(" failed: "))));
       EXPECT_THAT(reports, ::testing::Contains(StartsWith("MismatchError: ")));
     }
   }
