@@ -4,13 +4,14 @@
 #include <csignal>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "dear/base/diagnosis/visits.h"
+#include "dear/base/liveness/verdict.h"
 #include "dear/base/recorder/record.h"
-#include "dear/base/vocabulary/collective.h"
-#include "dear/base/vocabulary/named_rank.h"
 
 namespace dear::diagnose {
 namespace {
@@ -18,39 +19,6 @@ namespace {
 using recorder::Event;
 using recorder::Kind;
 using Cause = Diagnosis::Cause;
-
-// A collective as one rank came to it.
-struct Visit {
-  const Event* begun = nullptr;
-  const Event* ended = nullptr;  // or failed
-};
-// By group and number. Events of a collective lie in a ring: its beginning may be gone.
-using Visits = std::map<std::pair<std::uint16_t, std::int64_t>, Visit>;
-
-std::string describe(const Event& event) {
-  std::string text(name_of(static_cast<Collective>(event.collective)));
-  if (event.first > 0) text += fmt::format(" of {} bytes", event.first);
-  if (event.second >= 0) text += fmt::format(" (label {})", event.second);
-  return text;
-}
-
-Visits visits_of(const recorder::Record& record) {
-  Visits visits;
-  for (const Event& event : record.events) {
-    Visit& visit = visits[{event.group, event.number}];
-    if (event.kind == Kind::begun) visit.begun = &event;
-    if (event.kind == Kind::ended || event.kind == Kind::failed) visit.ended = &event;
-  }
-  std::erase_if(visits, [](const auto& one) { return one.second.begun == nullptr; });
-  return visits;
-}
-
-// What a rank did last, as its record says.
-struct Standing {
-  const Event* in = nullptr;     // a collective that has not ended, or has failed
-  const Event* files = nullptr;  // of a checkpoint, which are not done
-  std::int64_t last = 0;         // the time of its last event
-};
 
 std::string seconds_text(double seconds) {
   return seconds < 10 ? fmt::format("{:.1f} s", seconds) : fmt::format("{:.0f} s", seconds);
@@ -63,7 +31,14 @@ class Diagnoser {
     for (const RankSeen& seen : job.seen) {
       visits_.push_back(seen.record ? visits_of(*seen.record) : Visits());
       standings_.push_back(seen.record ? standing_of(*seen.record) : Standing());
-      if (seen.record) now_ = std::max(now_, seen.record->realtime(standings_.back().last));
+      if (!seen.record) continue;
+      now_ = std::max(now_, seen.record->realtime(standings_.back().last));
+      if (!seen.record->failure || seen.record->failure->own) continue;
+      const int rank = seen.record->rank;
+      const liveness::Word word =
+          liveness::read_sentence(seen.record->failure->text, rank, liveness::Cause::lost);
+      if (word.culprit >= 0 && word.culprit != rank && std::cmp_less(word.culprit, job.seen.size()))
+        words_.push_back(word);
     }
   }
 
@@ -73,29 +48,14 @@ class Diagnoser {
     find_difference();
     find_slowest();
     find_not_finite();
-    if (by_verdict() || by_failure() || by_death() || by_difference() || by_departure() || by_wait())
+    if (by_verdict() || by_failure() || by_death() || by_difference() || by_departure() || by_words() ||
+        by_wait())
       return found_;
     found_.what = "nothing is wrong in these records";
     return found_;
   }
 
  private:
-  [[nodiscard]] Standing standing_of(const recorder::Record& record) const {
-    Standing standing;
-    std::map<std::uint16_t, const Event*> open;
-    for (const Event& event : record.events) {
-      if (event.kind == Kind::begun) open[event.group] = &event;
-      if (event.kind == Kind::ended) open.erase(event.group);
-      if (event.kind == Kind::files) standing.files = &event;
-      if (event.kind == Kind::files_done) standing.files = nullptr;
-      standing.last = event.nanoseconds;
-    }
-    // A group that waits longest says where the rank is.
-    for (const auto& [group, event] : open)
-      if (standing.in == nullptr || event->nanoseconds < standing.in->nanoseconds) standing.in = event;
-    return standing;
-  }
-
   void describe_ranks() {
     for (std::size_t rank = 0; rank < job_.seen.size(); ++rank) {
       const RankSeen& seen = job_.seen[rank];
@@ -229,13 +189,10 @@ class Diagnoser {
     return found(Cause::failed, {first->record->rank}, first->record->failure->text);
   }
 
-  // Whether a rank failed because of one that is neither itself nor `rank`.
-  [[nodiscard]] bool others_blame_another_than(int rank) const {
-    return std::any_of(job_.seen.begin(), job_.seen.end(), [rank](const RankSeen& seen) {
-      if (!seen.record || !seen.record->failure || seen.record->failure->own) return false;
-      const std::optional<int> named = rank_named_first(seen.record->failure->text);
-      return named && *named != rank && *named != seen.record->rank;
-    });
+  // Whether others failed because of this rank, or say nothing of whom they failed for.
+  [[nodiscard]] bool may_be_blamed(int rank) const {
+    return words_.empty() || std::any_of(words_.begin(), words_.end(),
+                                         [rank](const liveness::Word& word) { return word.culprit == rank; });
   }
 
   bool by_death() {
@@ -247,7 +204,7 @@ class Diagnoser {
       // A rank whose failure is of the group says so and exits: it is no culprit. Where it left no record, it
       // may have: others say whom they waited for.
       else if (seen.code != 0 && !(seen.record && seen.record->failure) &&
-               !(!seen.record && others_blame_another_than(static_cast<int>(rank))))
+               (seen.record || may_be_blamed(static_cast<int>(rank))))
         exited.push_back(static_cast<int>(rank));
     }
     if (!killed.empty()) {
@@ -308,6 +265,14 @@ class Diagnoser {
     if (left.empty() || !others) return false;
     return found(Cause::left, left,
                  fmt::format("rank {} ended while others waited for it", fmt::join(left, ", ")));
+  }
+
+  // A rank without a record left, as others say.
+  bool by_words() {
+    for (const liveness::Word& word : words_)
+      if (word.cause == liveness::Cause::left && !job_.seen[static_cast<std::size_t>(word.culprit)].record)
+        return found(Cause::left, {word.culprit}, word.text);
+    return false;
   }
 
   bool by_wait() {
@@ -384,7 +349,8 @@ class Diagnoser {
   Diagnosis found_;
   std::vector<Visits> visits_;
   std::vector<Standing> standings_;
-  std::int64_t now_ = 0;  // the time of the last event of all ranks
+  std::vector<liveness::Word> words_;  // on whom ranks failed for
+  std::int64_t now_ = 0;               // the time of the last event of all ranks
 };
 
 }  // namespace

@@ -136,10 +136,24 @@ TEST(Diagnosis, BlamesNobodyForAnExitThatOthersExplain) {
     EXPECT_THAT(diagnose(job).culprits, ElementsAre(1));
     job.seen[2].record.reset();
   }
+  job.seen[0] = ended(
+      Writer(0, 3).fails(90, "collective 4: rank 1 asks for a barrier, rank 0 for an all-gather", false), 1,
+      0);
+  EXPECT_NE(diagnose(job).culprits, std::vector<int>{2});
   // A rank whose record is missing is the one that others name.
   job.seen[0] = ended(Writer(0, 3).collective(4, 5).fails(90, "rank 2 (pid 1002) died", false), 1, 0);
   EXPECT_EQ(diagnose(job).cause, Cause::exited);
   EXPECT_THAT(diagnose(job).culprits, ElementsAre(2));
+}
+
+TEST(Diagnosis, BelievesOthersWhereARankThatLeftHasNoRecord) {
+  JobRecords job =
+      job_of({Writer(0, 2).collective(4, 5).fails(90, "rank 1 left the group while others wait", false),
+              ended(Writer(1, 2), 0, 0)});
+  job.seen[1].ended = false;
+  job.seen[1].record.reset();
+  EXPECT_EQ(diagnose(job).cause, Cause::left);
+  EXPECT_THAT(diagnose(job).culprits, ElementsAre(1));
 }
 
 TEST(Diagnosis, ComparesCollectives) {

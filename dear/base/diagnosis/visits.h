@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "dear/base/recorder/record.h"
+
+namespace dear::diagnose {
+
+// A collective as one rank came to it. Events are those of the record, which must outlive it.
+struct Visit {
+  const recorder::Event* begun = nullptr;
+  const recorder::Event* ended = nullptr;  // or failed
+};
+// By group and number. Events of a collective lie in a ring: its beginning may be gone.
+using Visits = std::map<std::pair<std::uint16_t, std::int64_t>, Visit>;
+Visits visits_of(const recorder::Record& record);
+
+// "all-gather of 4096 bytes (label 3)".
+std::string describe(const recorder::Event& event);
+
+// What a rank did last, as its record says.
+struct Standing {
+  const recorder::Event* in = nullptr;     // a collective that has not ended, or has failed
+  const recorder::Event* files = nullptr;  // of a checkpoint, which are not done
+  std::int64_t last = 0;                   // the time of its last event
+};
+Standing standing_of(const recorder::Record& record);
+
+}  // namespace dear::diagnose
