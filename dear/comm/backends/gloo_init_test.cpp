@@ -180,8 +180,9 @@ TEST(GlooInit, AllRanksThrowTheSameOfAFailure) {
   auto& child = *new (memory) pid_t(0);
   const std::vector<Failing> all = {
       {[&](const Group&) {
-         child = fork();
-         while (child == 0) pause();
+         const pid_t forked = fork();
+         while (forked == 0) pause();
+         child = forked;
          raise(SIGKILL);
        },
        MatchesRegex("TransportError: rank 1 \\(pid [0-9]+\\) died: its own output says why")},
