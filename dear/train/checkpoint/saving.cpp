@@ -30,8 +30,6 @@ archive::TensorRecord TensorSink::add(const torch::Tensor& tensor) {
 
 namespace {
 
-constexpr std::int64_t kBytesBetweenNews = std::int64_t{4} << 20;
-
 void write_all(archive::ZipWriter& writer, const std::string& pickle) {
   writer.add("data.pkl", pickle);
   writer.add("byteorder", std::string_view("little"));
@@ -42,9 +40,18 @@ void write_all(archive::ZipWriter& writer, const std::string& pickle) {
 }  // namespace
 
 void FileSink::write(const std::string& name, const torch::Tensor& dense) {
-  writer_.add(name, bytes_of(dense));
+  kept_.emplace_back(name, dense);
+  if (static_cast<std::int64_t>(dense.nbytes()) >= kAtOnce) return flush();
+  kept_.back().second = dense.clone(at::MemoryFormat::Preserve);
 }
-void FileSink::finish(const std::string& pickle) { write_all(writer_, pickle); }
+void FileSink::flush() {
+  for (const auto& [name, values] : kept_) writer_.add(name, bytes_of(values));
+  kept_.clear();
+}
+void FileSink::finish(const std::string& pickle) {
+  flush();
+  write_all(writer_, pickle);
+}
 
 void CopySink::write(const std::string& name, const torch::Tensor& dense) {
   copies_.emplace_back(name, dense.clone(at::MemoryFormat::Preserve));
@@ -100,16 +107,19 @@ void save_whole(train::TrainingState& state, RandomState random,
       error = std::current_exception();
     }
   };
-  attempt([&] { sink = make_sink(); });
+  patiently(state.group(), [&] { attempt([&] { sink = make_sink(); }); });
   const train::EngineState::Outlines outlines = state.outlines();
   StoredState vectors(outlines.size());
-  std::int64_t unheard_bytes = 0;  // that were written while the others were told nothing; on all ranks alike
+  std::int64_t kept_bytes = 0;  // at most, by the sink; on all ranks alike
   state.visit(outlines, [&](std::size_t i, const std::string& name, const torch::Tensor& values) {
     const auto add = [&] { attempt([&] { vectors[i].insert_or_assign(name, sink->add(values)); }); };
-    unheard_bytes += static_cast<std::int64_t>(values.nbytes());
-    if (unheard_bytes < kBytesBetweenNews) return add();
-    unheard_bytes = 0;
-    patiently(state.group(), add);
+    kept_bytes += static_cast<std::int64_t>(values.nbytes());
+    if (kept_bytes < FileSink::kAtOnce) return add();
+    kept_bytes = 0;
+    patiently(state.group(), [&] {
+      add();
+      attempt([&] { sink->flush(); });
+    });
   });
   const Value of_ranks = gather_own_states(state, random, [&](const torch::Tensor& values) {
     Value record;

@@ -25,6 +25,8 @@ class TensorSink {
   TensorSink& operator=(const TensorSink&) = delete;
   // Saves the elements as they are now, and says where.
   archive::TensorRecord add(const torch::Tensor& tensor);
+  // Writes what add() has kept; a disk may take its time.
+  virtual void flush() {}
   virtual void finish(const std::string& pickle) = 0;
 
  private:
@@ -32,15 +34,19 @@ class TensorSink {
   std::size_t count_ = 0;
 };
 
-// Writes at once: ConfigError as of ZipWriter.
+// Writes tensors of kAtOnce bytes and more at once, and keeps smaller ones until flush() or finish():
+// ConfigError as of ZipWriter.
 class FileSink : public TensorSink {
  public:
+  static constexpr std::int64_t kAtOnce = std::int64_t{4} << 20;
   explicit FileSink(const std::string& path) : writer_(path) {}
+  void flush() override;
   void finish(const std::string& pickle) override;
 
  private:
   void write(const std::string& name, const torch::Tensor& dense) override;
   archive::ZipWriter writer_;
+  std::vector<std::pair<std::string, torch::Tensor>> kept_;
 };
 
 // Copies, to be written later, by any thread.
