@@ -26,8 +26,10 @@ class AwaitedChannels final : public Channels {
  public:
   explicit AwaitedChannels(std::unique_ptr<PointToPoint> point_to_point)
       : point_to_point_(std::move(point_to_point)),
-        failure_detector_(*point_to_point_, [this](int peer, FailureDetector::Kind kind,
-                                                   const std::string& text) { hear(peer, kind, text); }) {}
+        failure_detector_(
+            *point_to_point_,
+            [this](int peer, FailureDetector::Kind kind, const std::string& text) { hear(peer, kind, text); },
+            [this] { return std::ranges::any_of(lines(), &TransferQueue::busy); }) {}
   ~AwaitedChannels() override {
     if (!completions_.failure()) failure_detector_.leave(Deadline::after(kFarewell));
     quiesce();
@@ -178,10 +180,14 @@ class AwaitedChannels final : public Channels {
                          "host can be reached)",
                          fmt::join(silent, ", "));
     }
+    const std::vector<int> idle = failure_detector_.idle_ranks();
+    const std::set<int> late = !idle.empty()     ? std::set<int>(idle.begin(), idle.end())
+                               : senders.empty() ? receivers
+                                                 : senders;
     return start + fmt::format(
                        "nothing came from rank {} in time, which is alive (if it is slow, give a longer "
                        "timeout)",
-                       fmt::join(senders.empty() ? receivers : senders, ", "));
+                       fmt::join(late, ", "));
   }
   static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 

@@ -19,8 +19,8 @@ struct FailureDetector::Word {
   std::array<char, 1016> text{};
 };
 
-FailureDetector::FailureDetector(PointToPoint& point_to_point, Listener listener)
-    : point_to_point_(point_to_point), listener_(std::move(listener)) {
+FailureDetector::FailureDetector(PointToPoint& point_to_point, Listener listener, Waits waits)
+    : point_to_point_(point_to_point), listener_(std::move(listener)), waits_(std::move(waits)) {
   static_assert(sizeof(Word) == 1024);
   for (int rank = 0; rank < point_to_point_.size(); ++rank) {
     if (rank == point_to_point_.rank()) continue;
@@ -88,11 +88,12 @@ bool FailureDetector::hear(Peer& peer) {
                          std::min<std::size_t>(peer.heard->length, peer.heard->text.size()));
   switch (peer.heard->message) {
     case Message::ask:
-      say(peer, Message::answer, "");
+      say(peer, Message::answer, waits_() ? "waits" : "");
       return true;
     case Message::answer: {
       const std::lock_guard lock(mutex_);
       peer.has_answered = true;
+      peer.waits = !text.empty();
       changed_.notify_all();
       return true;
     }
@@ -152,6 +153,14 @@ std::vector<int> FailureDetector::silent_ranks(Deadline deadline) noexcept {
     if (!speaks) silent.push_back(peer->rank);
   }
   return silent;
+}
+
+std::vector<int> FailureDetector::idle_ranks() noexcept {
+  std::vector<int> idle;
+  const std::lock_guard lock(mutex_);
+  for (const auto& peer : peers_)
+    if (peer->has_answered && !peer->waits && !peer->is_through) idle.push_back(peer->rank);
+  return idle;
 }
 
 bool FailureDetector::wait_for(int rank, Deadline deadline) noexcept {

@@ -20,7 +20,8 @@ namespace dear::channels {
 // tells nothing to messages that are half through. A rank that leaves or failed waits for a last word from
 // each peer in return: Gloo has no place for a message whose receive is gone, and what has not arrived when a
 // connection closes never will. Before that a rank may ask whether a peer is there; the thread that listens
-// answers, so a rank that does not is stopped, or has no way to us.
+// answers, so a rank that does not is stopped, or has no way to us. The answer says whether that rank waits
+// for others itself.
 class FailureDetector {
  public:
   enum class Kind : std::uint8_t { left, failed, lost };
@@ -28,7 +29,10 @@ class FailureDetector {
   // library says of the broken connection.
   using Listener = std::function<void(int peer, Kind kind, const std::string& text)>;
 
-  FailureDetector(PointToPoint& point_to_point, Listener listener);
+  // Whether this rank waits for another. Called on any thread.
+  using Waits = std::function<bool()>;
+
+  FailureDetector(PointToPoint& point_to_point, Listener listener, Waits waits);
   FailureDetector(const FailureDetector&) = delete;
   FailureDetector& operator=(const FailureDetector&) = delete;
   // Connections to ranks that have not said their last word break.
@@ -42,6 +46,8 @@ class FailureDetector {
 
   // The ranks that give no answer by the deadline, though they have not said their last word.
   std::vector<int> silent_ranks(Deadline deadline) noexcept;
+  // Those that answered, and waited for nobody.
+  std::vector<int> idle_ranks() noexcept;
 
   // Returns when this peer has said its last word, or at the deadline; whether it has.
   bool wait_for(int rank, Deadline deadline) noexcept;
@@ -60,6 +66,7 @@ class FailureDetector {
     std::vector<Said> said;
     bool has_my_last_word = false;
     bool has_answered = false;
+    bool waits = false;       // as it answered
     bool is_through = false;  // has said its last word
     std::thread thread;
   };
@@ -73,6 +80,7 @@ class FailureDetector {
 
   PointToPoint& point_to_point_;
   const Listener listener_;
+  const Waits waits_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Peer>> peers_;  // without this rank
