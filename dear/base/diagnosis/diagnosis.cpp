@@ -48,8 +48,8 @@ class Diagnoser {
     find_difference();
     find_slowest();
     find_not_finite();
-    if (by_verdict() || by_failure() || by_death() || by_difference() || by_departure() || by_words() ||
-        by_wait())
+    if (by_verdict() || by_failure() || by_death() || by_difference() || by_mismatch() || by_departure() ||
+        by_words() || by_wait())
       return found_;
     found_.what = "nothing is wrong in these records";
     return found_;
@@ -235,20 +235,40 @@ class Diagnoser {
     for (std::size_t rank = 0; rank < found_.difference->by_rank.size(); ++rank)
       if (!found_.difference->by_rank[rank].empty())
         sides[found_.difference->by_rank[rank]].push_back(static_cast<int>(rank));
-    std::size_t most = 0;
-    for (const auto& [text, ranks] : sides) most = std::max(most, ranks.size());
-    std::vector<int> minority, all;
+    std::vector<std::vector<int>> ranks;
     std::vector<std::string> texts;
-    for (const auto& [text, ranks] : sides) {
-      all.insert(all.end(), ranks.begin(), ranks.end());
-      if (ranks.size() < most) minority.insert(minority.end(), ranks.begin(), ranks.end());
-      texts.push_back(fmt::format("rank {}: {}", fmt::join(ranks, ", "), text));
+    for (const auto& [text, of_side] : sides) {
+      ranks.push_back(of_side);
+      texts.push_back(fmt::format("rank {}: {}", fmt::join(of_side, ", "), text));
     }
-    std::sort(minority.begin(), minority.end());
-    std::sort(all.begin(), all.end());
-    return found(Cause::mismatch, minority.empty() ? all : minority,
+    return found(Cause::mismatch, fewest_of(ranks),
                  fmt::format("ranks came to different collectives as number {}: {}",
                              found_.difference->number, fmt::join(texts, "; ")));
+  }
+
+  // The smaller sides of those that differ; all where they are equally large.
+  static std::vector<int> fewest_of(const std::vector<std::vector<int>>& sides) {
+    std::size_t most = 0;
+    for (const auto& side : sides) most = std::max(most, side.size());
+    std::vector<int> minority, all;
+    for (const auto& side : sides) {
+      all.insert(all.end(), side.begin(), side.end());
+      if (side.size() < most) minority.insert(minority.end(), side.begin(), side.end());
+    }
+    std::vector<int>& found = minority.empty() ? all : minority;
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+
+  // "collective 98: ranks 1, 2 ask for a barrier, rank 0 for an all-gather": what ranks said of each other.
+  bool by_mismatch() {
+    for (const RankSeen& seen : job_.seen) {
+      if (!seen.record || !seen.record->failure) continue;
+      const std::string& text = seen.record->failure->text;
+      if (const auto sides = sides_in(text); sides.size() > 1)
+        return found(Cause::mismatch, fewest_of(sides), text);
+    }
+    return false;
   }
 
   // Others wait, or failed, while one ended well.

@@ -146,6 +146,22 @@ TEST(Diagnosis, BlamesNobodyForAnExitThatOthersExplain) {
   EXPECT_THAT(diagnose(job).culprits, ElementsAre(2));
 }
 
+TEST(Diagnosis, FindsTheMinorityInWhatRanksSayOfEachOther) {
+  const std::string differ =
+      "collective 143: ranks 1, 2 ask for reduce-scatter of 2352 fp32, average (label 2), rank 0 for an "
+      "allocation "
+      "of 192 bytes: every rank must issue the same collectives in the same order";
+  JobRecords job =
+      job_of({Writer(0, 3).fails(90, differ, false), Writer(1, 3).collective(89, 5).fails(90, differ, false),
+              Writer(2, 3).collective(89, 5).fails(90, differ, false)});
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(diagnose(job).cause, Cause::mismatch);
+    EXPECT_THAT(diagnose(job).culprits, ElementsAre(0));
+    EXPECT_EQ(diagnose(job).what, differ);
+    job.seen[0].record.reset();
+  }
+}
+
 TEST(Diagnosis, BelievesOthersWhereARankThatLeftHasNoRecord) {
   JobRecords job =
       job_of({Writer(0, 2).collective(4, 5).fails(90, "rank 1 left the group while others wait", false),

@@ -1,5 +1,8 @@
 #include "dear/base/diagnosis/visits.h"
 
+#include <cstdlib>
+#include <regex>
+
 #include <fmt/format.h>
 
 #include "dear/base/vocabulary/collective.h"
@@ -25,6 +28,22 @@ std::string describe(const Event& event) {
   if (event.first > 0) text += fmt::format(" of {} bytes", event.first);
   if (event.second >= 0) text += fmt::format(" (label {})", event.second);
   return text;
+}
+
+std::vector<std::vector<int>> sides_in(const std::string& sentence) {
+  static const std::regex kSentence("collective [0-9]+: (.*?): every rank must.*"),
+      kSide("ranks? ([0-9]+(, [0-9]+)*) (ask|asks|for)\\b"), kNumber("[0-9]+");
+  std::smatch found;
+  if (!std::regex_match(sentence, found, kSentence)) return {};
+  std::vector<std::vector<int>> sides;
+  const std::string said = found[1];
+  for (std::sregex_iterator side(said.begin(), said.end(), kSide), end; side != end; ++side) {
+    const std::string list = (*side)[1];
+    std::vector<int>& ranks = sides.emplace_back();
+    for (std::sregex_iterator number(list.begin(), list.end(), kNumber); number != end; ++number)
+      ranks.push_back(std::atoi(number->str().c_str()));
+  }
+  return sides;
 }
 
 Standing standing_of(const recorder::Record& record) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "dear/base/recorder/record.h"
 
@@ -20,6 +21,10 @@ Visits visits_of(const recorder::Record& record);
 
 // "all-gather of 4096 bytes (label 3)".
 std::string describe(const recorder::Event& event);
+
+// The ranks on each side of "collective 98: ranks 1, 2 ask for a barrier, rank 0 for an all-gather: ...";
+// none of another sentence.
+std::vector<std::vector<int>> sides_in(const std::string& sentence);
 
 // What a rank did last, as its record says.
 struct Standing {
