@@ -184,12 +184,12 @@ def expected_of(fault: Fault) -> str:
         return f"{gone}|{late}|lost {who}|cannot (reach|connect to) {who}"
     if fault.kind == "raise":
         return who + (
-            r": ValueError: poison" if fault.point == "save" else r" failed: ValueError: poison \(rank\.py:\d+\)"
+            r"( failed)?: ValueError: poison" if fault.point == "save" else r" failed: ValueError: poison \(rank\.py:\d+\)"
         )
     if fault.kind == "memory":
         return who + r" failed[^:]*: MemoryError"
     if fault.kind == "exit" and fault.point == "save":
-        return who + r"(: SystemExit: 3|[^:]*left)"
+        return who + r"(( failed)?: SystemExit: 3|[^:]*left)"
     if fault.kind == "slow" or (fault.kind in ("return", "exit") and fault.told_by_timeout):
         return late
     if fault.kind in ("return", "exit"):

@@ -59,7 +59,7 @@ def train(folder: str, policy: str, kind: str) -> None:
     )
     for step in run:
         with step as indices:
-            run.model(indices).backward()
+            loss = run.model(indices)
             if run.steps == 10 and (run.model.rank == 1 or (run.model.rank == 2 and kind == "two killed")):
                 if kind == "poison":
                     raise ValueError("poison")
@@ -67,6 +67,7 @@ def train(folder: str, policy: str, kind: str) -> None:
                 if kind != "calm" and not marked.exists():
                     marked.touch()
                     os.kill(os.getpid(), signal.SIGKILL)
+            loss.backward()
             optimizer.step()
             schedule.step()
         # Epoch 1 is without the rank that failed, epoch 2 with the process that takes its place.

@@ -12,6 +12,7 @@
 #include "dear/base/diagnosis/visits.h"
 #include "dear/base/liveness/verdict.h"
 #include "dear/base/recorder/record.h"
+#include "dear/base/vocabulary/named_rank.h"
 
 namespace dear::diagnose {
 namespace {
@@ -300,7 +301,9 @@ class Diagnoser {
     for (std::size_t place = 0; place < job_.seen.size(); ++place) {
       const RankSeen& seen = job_.seen[place];
       const int rank = static_cast<int>(place);
-      const bool failed = seen.record && seen.record->failure;
+      // All ranks are given the same verdict: the one that it names waited for nobody.
+      const bool failed =
+          seen.record && seen.record->failure && rank_named_first(seen.record->failure->text) != rank;
       if (seen.state == 'T' || seen.state == 't' || seen.state == 'D')
         stopped.push_back(rank);
       else if (!seen.record)

@@ -140,6 +140,11 @@ TEST(Diagnosis, BlamesNobodyForAnExitThatOthersExplain) {
       Writer(0, 3).fails(90, "collective 4: rank 1 asks for a barrier, rank 0 for an all-gather", false), 1,
       0);
   EXPECT_NE(diagnose(job).culprits, std::vector<int>{2});
+  // The one that is late is given the verdict, too.
+  job.seen[0] = ended(Writer(0, 3).collective(4, 5).fails(90, late, false), 1, 0);
+  job.seen[1] = ended(Writer(1, 3).collective(3, 1, 2).fails(90, late, false), 0, SIGTERM, true);
+  EXPECT_EQ(diagnose(job).cause, Cause::late);
+  EXPECT_THAT(diagnose(job).culprits, ElementsAre(1));
   // A rank whose record is missing is the one that others name.
   job.seen[0] = ended(Writer(0, 3).collective(4, 5).fails(90, "rank 2 (pid 1002) died", false), 1, 0);
   EXPECT_EQ(diagnose(job).cause, Cause::exited);

@@ -111,7 +111,10 @@ std::optional<Connected> connect(const Liveness::Options& options, const Livenes
                           .address = options.address,
                           .nonce = options.rank == 0 ? admission::fresh_nonce() : ""};
   std::vector<Introduction> all;
-  for (const std::string& text : exchange(mine.text())) all.push_back(Introduction::read(text));
+  for (const std::string& text : exchange(options.takes_part ? mine.text() : "")) {
+    if (text.empty()) return std::nullopt;  // on all ranks
+    all.push_back(Introduction::read(text));
+  }
   std::vector<std::string> hosts;
   for (const Introduction& one : all) hosts.push_back(one.host);
   const bool several =

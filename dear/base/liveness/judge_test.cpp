@@ -63,7 +63,7 @@ TEST(Judge, AsksWhereALateRankIs) {
   Judge judge = judge_of(3);
   judge.hear(0, word(1, Cause::timeout, "rank 1 did not come within 3 s"), at(0));
   EXPECT_EQ(judge.asks(), 1);
-  EXPECT_EQ(judge.due(), at(300));
+  EXPECT_EQ(judge.due(), at(1000));
   judge.note_place(1, "is in the program's own code");
   EXPECT_FALSE(judge.asks());
   EXPECT_EQ(judge.due(), at(50));

@@ -31,18 +31,19 @@ class Liveness {
   struct Options {
     int rank = 0;
     int size = 1;
-    int epoch = 0;          // of the job: how often it was started again
-    std::string key{};      // of the job (admission/handshake.h)
-    std::string address{};  // of this host for others; "" where it is not known
+    int epoch = 0;           // of the job: how often it was started again
+    std::string key{};       // of the job (admission/handshake.h)
+    std::string address{};   // of this host for others; "" where it is not known
+    bool takes_part = true;  // else no rank has a Liveness
     std::string host = os::host_key();
     Deadline deadline;  // for ranks to connect
   };
   // Gives every rank the text of every rank, by rank. All ranks call it.
   using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
 
-  // All ranks call it; it exchanges three texts. Null on all ranks where one has no connection, and where
-  // there is one rank: then failures are told as the group tells them. Nothing listens when it returns.
-  // Errors are those of the exchange.
+  // All ranks call it; it exchanges up to three texts. Null on all ranks where one has no connection or
+  // takes no part, and where there is one rank: then failures are told as the group tells them. Nothing
+  // listens when it returns. Errors are those of the exchange.
   static std::shared_ptr<Liveness> make(const Options& options, const Exchange& exchange);
 
   Liveness(const Liveness&) = delete;

@@ -131,7 +131,8 @@ TEST(Liveness, AKilledRankIsNamedToAllThoughAChildOfItLives) {
     const auto reports = reports_of(hosts, [killed = killed](Rank& self) {
       if (self.rank == killed) {
         const pid_t child = ::fork();
-        for (; child == 0;) ::pause();
+        while (child == 0 && ::pause() != 0) {
+        }
         self.board.pid(kChild) = child;
         self.die();
       }

@@ -21,25 +21,6 @@
 namespace dear {
 namespace {
 
-// Ranks over messages on links of their own.
-Group init_on_pairs(const PairCluster& cluster, const InitOptions& options, const Placement& placement) {
-  const LaunchEnvironment& environment = placement.environment;
-  require_ranks(cluster, environment.size);
-  if (environment.local_size != environment.size)
-    throw ConfigError(fmt::format(
-        "links of pairs are modelled on the clock of one host, and {} started {} of {} ranks here: "
-        "start all on one host, or leave the modelled network '{}' out",
-        environment.launcher, environment.local_size, environment.size, cluster.name));
-  ChannelsChoice choice = choose_channels(options.backend, placement);
-  if (environment.rank == 0) tell(options.say, fmt::format("backend {}: {}", choice.name, choice.reason));
-  const Group group(
-      backends::make_shaped(std::move(choice.channels), cluster, {.reproducible = options.reproducible}),
-      {.timeout = options.timeout});
-  agree(group, "modelled network",
-        fmt::format("{} ({:016x})", cluster.name, Digest().add(to_json(cluster)).value()));
-  return group;
-}
-
 // The address of this host for ranks of other hosts, "" where it has none.
 std::string address_for_others(const LaunchEnvironment& environment) {
   try {
@@ -57,9 +38,10 @@ std::string address_for_others(const LaunchEnvironment& environment) {
   }
 }
 
-// Ranks on a modelled network do without: their exchanges would take the network's time.
+// Ranks on a modelled network do without: their exchanges would take the network's time. They say so, since
+// others may have been started without it.
 void watch(const Group& group, const LaunchEnvironment& environment) {
-  if (group.size() == 1 || !group.modelled_network().empty()) return;
+  if (group.size() == 1) return;
   const bool on_one_host = group.shares_memory();
   // Memory that only these ranks have carries what else the key is made of.
   std::string secret;
@@ -70,8 +52,29 @@ void watch(const Group& group, const LaunchEnvironment& environment) {
                                 .epoch = environment.restarts,
                                 .key = admission::job_key(secret, environment.job),
                                 .address = on_one_host ? "" : address_for_others(environment),
+                                .takes_part = group.modelled_network().empty(),
                                 .deadline = Deadline::after(group.timeout())},
                                [&](const std::string& mine) { return all_gather_text(group, mine); }));
+}
+
+// Ranks over messages on links of their own.
+Group init_on_pairs(const PairCluster& cluster, const InitOptions& options, const Placement& placement) {
+  const LaunchEnvironment& environment = placement.environment;
+  require_ranks(cluster, environment.size);
+  if (environment.local_size != environment.size)
+    throw ConfigError(fmt::format(
+        "links of pairs are modelled on the clock of one host, and {} started {} of {} ranks here: "
+        "start all on one host, or leave the modelled network '{}' out",
+        environment.launcher, environment.local_size, environment.size, cluster.name));
+  ChannelsChoice choice = choose_channels(options.backend, placement);
+  if (environment.rank == 0) tell(options.say, fmt::format("backend {}: {}", choice.name, choice.reason));
+  const Group group(
+      backends::make_shaped(std::move(choice.channels), cluster, {.reproducible = options.reproducible}),
+      {.timeout = options.timeout});
+  watch(group, environment);
+  agree(group, "modelled network",
+        fmt::format("{} ({:016x})", cluster.name, Digest().add(to_json(cluster)).value()));
+  return group;
 }
 
 }  // namespace
