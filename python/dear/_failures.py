@@ -92,7 +92,7 @@ def _record(cause: str) -> None:
     trains = bool(_training_threads) or (dist.is_available() and dist.is_initialized())
     if not path or not (trains or path.startswith(f"/proc/{os.getppid()}/")):
         return
-    line = f"{os.environ.get('RANK', '0')} {cause}"
+    line = f"{os.environ.get('DEAR_MEMBER') or os.environ.get('RANK', '0')} {cause}"
     with contextlib.suppress(OSError):
         file = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:

@@ -89,6 +89,16 @@ TEST(Membership, EndsOfWorkAreNoEpochForOthers) {
   for (const Roster& one : join(registrar, {1})) EXPECT_THAT(one.members, ElementsAre(1));
 }
 
+TEST(Membership, TellsFailuresAtOnceFromThoseThatFollow) {
+  Registrar registrar(3);
+  join(registrar, {0, 1, 2});
+  EXPECT_FALSE(registrar.fails_with_another(1));
+  registrar.leaves(1, false);
+  EXPECT_TRUE(registrar.fails_with_another(2));
+  join(registrar, {0, 2});
+  EXPECT_FALSE(registrar.fails_with_another(2));
+}
+
 TEST(Membership, OpensNoEpochOfNewcomersAlone) {
   Registrar registrar(2);
   join(registrar, {0, 1});

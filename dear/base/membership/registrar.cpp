@@ -62,6 +62,7 @@ void Registrar::hear(std::string_view line) {
                  (!roster_.begun || std::any_of(roster_.members.begin(), roster_.members.end(), works));
   if (!roster_.open) return;
   working_.insert(roster_.members.begin(), roster_.members.end());
+  for (const int one : roster_.members) last_open_[one] = roster_.epoch;
   publish();
 }
 
@@ -74,7 +75,13 @@ void Registrar::leaves(int member, bool well) {
   enters(member);
   if (!roster_.rank_of(member)) return;
   ended_.insert(member);
+  if (!well) failed_at_ = roster_.epoch;
   if (!well || !roster_.open) begin_epoch();
+}
+
+bool Registrar::fails_with_another(int member) const {
+  const auto found = last_open_.find(member);
+  return failed_at_ >= 0 && found != last_open_.end() && found->second <= failed_at_;
 }
 
 void Registrar::begin_epoch() {

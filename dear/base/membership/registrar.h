@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -30,6 +31,8 @@ class Registrar {
   // Whether this process has taken part in the work, so that it has the state of it. An epoch of others alone
   // is not opened.
   [[nodiscard]] bool works(int member) const { return working_.contains(member); }
+  // Whether this process, which fails, has not been in an open epoch since one failed before it.
+  [[nodiscard]] bool fails_with_another(int member) const;
   // The process has ended. `well`: with what it had to do; the others may be about to end, too, and need no
   // other epoch unless they wait for it.
   void leaves(int member, bool well);
@@ -42,6 +45,8 @@ class Registrar {
   os::FileDescriptor memory_, said_, say_;
   Roster roster_;
   std::set<int> following_, ready_, working_, ended_;
+  std::map<int, std::int64_t> last_open_;  // epoch of each member
+  std::int64_t failed_at_ = -1;            // the epoch of the last member that failed
   std::string unread_;
 };
 

@@ -118,7 +118,7 @@ class Supervisor {
     return {.rank = told ? told->rank : member.rank,
             .signal = told ? 0 : member.ending->signal,
             .step = records_.furthest_step(),
-            .together = registrar_ && registrar_->roster().begun && !registrar_->roster().open};
+            .together = registrar_ && registrar_->fails_with_another(member.rank)};
   }
 
   // The roster follows the processes that ended, [Note: membership].
