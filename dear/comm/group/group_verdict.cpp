@@ -1,10 +1,13 @@
+#include <algorithm>
+
 #include "dear/comm/group/group_lane.h"
 
 // What a group's failures are called where the lives of its ranks are watched.
 namespace dear {
 namespace {
 
-// How long a rank waits for others to decide what it is that has failed.
+// How long a rank waits for others to decide what it is that has failed; never longer than half its timeout,
+// since who waits for this rank has a deadline of its own.
 constexpr std::chrono::duration<double> kVerdict = std::chrono::seconds(3),
                                         kVerdictOnWhole = std::chrono::seconds(1);
 
@@ -42,7 +45,9 @@ std::exception_ptr Group::Lane::State::explained(std::exception_ptr error) {
   } else if (word->cause == liveness::Cause::mismatch || word->cause == liveness::Cause::timeout) {
     return error;
   }
-  const auto verdict = with->wait(Deadline::after(is_whole ? kVerdict : kVerdictOnWhole));
+  const auto patience =
+      std::min<std::chrono::duration<double>>(is_whole ? kVerdict : kVerdictOnWhole, timeout / 2);
+  const auto verdict = with->wait(Deadline::after(patience));
   return verdict ? liveness::error_of(*verdict) : error;
 }
 
