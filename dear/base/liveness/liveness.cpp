@@ -140,10 +140,14 @@ class Liveness::Watch {
     if (due && (at_once || SteadyClock::now() >= *due)) adopt(judge_.decide());
   }
 
+  // A rank that runs says itself where it is.
   void locate(int rank) {
     if (rank == rank_) return note_place(rank, describe(recorder::standing()));
-    if (const Neighbour* const one = child(rank)) return note_place(rank, one->place());
-    say_to_children({.kind = Message::Kind::ask, .rank = rank}, false);
+    Neighbour* const one = child(rank);
+    const Message ask{.kind = Message::Kind::ask, .rank = rank};
+    if (one == nullptr) return say_to_children(ask, false);
+    if (one->is_stopped()) return note_place(rank, one->place());
+    one->say(ask);
   }
   void note_place(int rank, const std::string& place) {
     if (place.empty()) return;

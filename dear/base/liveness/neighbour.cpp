@@ -104,7 +104,7 @@ std::vector<Message> Neighbour::hear() {
 }
 
 std::string Neighbour::place() const {
-  if (process_ && process_->stopped(0))
+  if (is_stopped())
     return fmt::format("is stopped by a signal (continue with: kill -CONT {})", process_->pid(0));
   return standing_ ? describe(*standing_) : "";
 }

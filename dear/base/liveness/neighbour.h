@@ -48,6 +48,7 @@ class Neighbour {
   // What it said since the last call. Nothing comes any more once it is gone.
   std::vector<Message> hear();
   [[nodiscard]] bool is_gone() const { return gone_; }
+  [[nodiscard]] bool is_stopped() const { return process_ && process_->stopped(0); }
   [[nodiscard]] std::string place() const;
 
  private:
