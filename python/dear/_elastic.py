@@ -89,7 +89,13 @@ class Elastic:
         self._given_up = False
         self._orders: dict[int, torch.Tensor] = {}
         place = os.environ.get("DEAR_MEMBERSHIP", "")
-        self._member = _C.Member(place, int(os.environ.get("DEAR_MEMBER", "-1"))) if place else None
+        number = os.environ.get("DEAR_MEMBER", "")
+        if place and not number.isdecimal():
+            raise _C.ConfigError(
+                f"DEAR_MEMBER is '{number}': `dear launch --elastic` sets it to a whole number, 0 or more"
+            )
+        self._number = int(number) if place else 0
+        self._member = _C.Member(place, self._number) if place else None
         self._run_id = os.environ.get("TORCHELASTIC_RUN_ID", "")
         self._epoch, self._begun = -1, False  # of the roster, and whether ranks trained before it
         self._begin()
@@ -221,7 +227,7 @@ class Elastic:
         if self._member is None:
             return
         self._epoch, members, self._begun = self._member.join(self._timeout)
-        rank, size = members.index(int(os.environ["DEAR_MEMBER"])), len(members)
+        rank, size = members.index(self._number), len(members)
         os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size), LOCAL_WORLD_SIZE=str(size))
         _C.begin_record_again(rank, size)
         os.environ["TORCHELASTIC_RUN_ID"] = f"{self._run_id} epoch {self._epoch}"

@@ -154,6 +154,10 @@ class Elastic(unittest.TestCase):
             with self.assertRaises(dear.ConfigError) as refused:
                 dear.Elastic(net, optimizer, samples=4, batch=2)
             self.assertIn("DEAR_MEMBERSHIP: cannot open '/nowhere/a'", str(refused.exception))
+            os.environ["DEAR_MEMBER"] = "first"
+            with self.assertRaises(dear.ConfigError) as refused:
+                dear.Elastic(net, optimizer, samples=4, batch=2)
+            self.assertIn("DEAR_MEMBER is 'first'", str(refused.exception))
         finally:
             del os.environ["DEAR_MEMBERSHIP"], os.environ["DEAR_MEMBER"]
 

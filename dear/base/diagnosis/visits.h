@@ -26,7 +26,7 @@ std::string describe(const recorder::Event& event);
 // none of another sentence.
 std::vector<std::vector<int>> sides_in(const std::string& sentence);
 
-// What a rank did last, as its record says.
+// Standing holds the last events of a rank that are not over, as its record has them.
 struct Standing {
   const recorder::Event* in = nullptr;     // a collective that has not ended, or has failed
   const recorder::Event* files = nullptr;  // of a checkpoint, which are not done

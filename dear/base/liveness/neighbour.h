@@ -11,7 +11,7 @@
 
 namespace dear::liveness {
 
-// What ranks that are connected say to each other.
+// A message between two ranks that are connected.
 struct Message {
   enum class Kind : char {
     beat = 'B',     // where the rank is: a Standing
@@ -45,7 +45,7 @@ class Neighbour {
   void send() { connection_.send(); }
   void add_to(std::vector<pollfd>& entries) const;
 
-  // What it said since the last call. Nothing comes any more once it is gone.
+  // The messages that came since the last call. None comes any more once the neighbour is gone.
   std::vector<Message> hear();
   [[nodiscard]] bool is_gone() const { return gone_; }
   [[nodiscard]] bool is_stopped() const { return process_ && process_->stopped(0); }

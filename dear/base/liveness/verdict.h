@@ -35,9 +35,9 @@ struct Verdict {
   std::int64_t realtime = 0;  // nanoseconds since 1970 at which it was decided
 };
 
-// What an error that the group of `rank` threw says of the failure. Nothing for an error that no peer caused.
+// Reads the failure out of an error that the group of `rank` threw. None for an error that no peer caused.
 std::optional<Word> word_of(const std::exception_ptr& error, int rank);
-// What a sentence on ranks says: "rank 2 (pid 5) died ..." names rank 2 and its death. Where it names nobody
+// Reads a sentence on ranks: "rank 2 (pid 5) died ..." names rank 2 and its death. Where it names nobody
 // at its beginning, the culprit is the first rank in it that is not `rank`.
 Word read_sentence(const std::string& text, int rank, Cause otherwise);
 // A MismatchError, a TimeoutError or a TransportError.

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-// Who takes part in a job whose ranks come and go. [Note: membership] A launcher keeps a roster, in memory
+// The members of a job whose ranks come and go. [Note: membership] A launcher keeps a roster, in memory
 // that the processes of the job read, and they tell it in a pipe where they stand. Each change of the roster
 // is an epoch. An epoch is open when all of its members have said that they left the groups of the epoch
 // before: only then do they meet, and all at once, so nobody waits in a meeting for one that is still in a

@@ -10,7 +10,7 @@
 
 namespace dear::channels::testing {
 
-// What befalls a message on its way.
+// A fault that a message meets on its way.
 enum class Fault : std::uint8_t {
   none,
   delay,    // messages to other ranks or with other tags overtake it
@@ -34,7 +34,7 @@ struct FaultPlan {
 };
 std::string to_string(const FaultPlan& plan);
 
-// What the channels of all ranks count together.
+// Counts of the channels of all ranks together.
 struct FaultRecord {
   std::atomic<int> counted = 0;   // messages of the rank of the plan
   std::atomic<int> happened = 0;  // faults
