@@ -12,7 +12,7 @@ namespace {
 
 struct Heading {
   static constexpr std::uint64_t kMagic =
-      0x32'74'65'6D'72'61'65'64;  // "dearmet2": no request of any other protocol
+      0x33'74'65'6D'72'61'65'64;  // "dearmet3": no request of any other protocol
 
   std::uint64_t magic = kMagic;
   std::uint32_t kind = 0;
@@ -77,7 +77,7 @@ MeetingConnection::Received MeetingConnection::receive(MeetingMessage& message) 
     known = std::min(incoming_.size(), sizeof heading);
     std::memcpy(&heading, incoming_.data(), known);  // the rest of it is as it has to be
     if (heading.magic != Heading::kMagic || heading.bytes > longest_ ||
-        heading.kind > static_cast<std::uint32_t>(MeetingMessage::Kind::lost)) {
+        heading.kind > static_cast<std::uint32_t>(MeetingMessage::Kind::settled)) {
       return Received::foreign;
     }
     const std::size_t whole = sizeof heading + (known < sizeof heading ? 0 : heading.bytes);

@@ -26,7 +26,8 @@ struct MeetingMessage {
     ask,
     timeout,
     mismatch,
-    lost
+    lost,
+    settled  // the guest has its connections to the others; the last kind
   };
   Kind kind = Kind::challenge;
   std::string text;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ifaddrs.h>
+#include <list>
 #include <memory>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -23,6 +24,8 @@ namespace dear::admission {
 namespace {
 
 constexpr std::chrono::milliseconds kPause{20};
+// How often a rank that is waited for is asked whether it still listens.
+constexpr std::chrono::milliseconds kQuestion{200};
 
 struct SocketAddress {
   sockaddr_storage value{};
@@ -151,6 +154,34 @@ class Outgoing {
   Deadline again_{SteadyClock::now()};
 };
 
+// Asks whether a rank that has not come still listens. It does until it has all connections, so one that does
+// not has ended.
+class Question {
+ public:
+  Question(int peer, const Wires::Place& place) : peer_(peer) {
+    const SocketAddress address = numeric(place.address, place.port);
+    if (address.length == 0) return;  // it listens nowhere
+    socket_ =
+        os::FileDescriptor(::socket(address.get()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (socket_.is_open() && ::connect(socket_.get(), address.get(), address.length) != 0) error_ = errno;
+  }
+
+  [[nodiscard]] int peer() const { return peer_; }
+  [[nodiscard]] pollfd to_poll() const { return {.fd = socket_.get(), .events = 0}; }  // an error wakes it
+  bool is_refused() {
+    if (error_ != ECONNREFUSED && socket_.is_open()) {
+      socklen_t length = sizeof error_;
+      ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error_, &length);
+    }
+    return error_ == ECONNREFUSED;
+  }
+
+ private:
+  int peer_;
+  os::FileDescriptor socket_;
+  int error_ = 0;
+};
+
 }  // namespace
 
 std::string address_of_interface(const std::string& name, int rank) {
@@ -199,6 +230,8 @@ std::vector<Wires::Wire> Wires::connect(const Options& options, const std::vecto
     door.emplace(std::move(listener_), options.key, options.rank, options.size, std::size_t{0});
   auto missing = std::count(wanted.begin(), wanted.end(), true);
   const auto connected = [&](int peer) { return wires[static_cast<std::size_t>(peer)].socket.is_open(); };
+  std::list<Question> questions;
+  Deadline next_question = Deadline::after(kQuestion);
   while (missing > 0) {
     for (Door::Entered& entered : door ? door->admit() : std::vector<Door::Entered>()) {
       const int peer = entered.rank;
@@ -219,6 +252,19 @@ std::vector<Wires::Wire> Wires::connect(const Options& options, const std::vecto
       return true;
     });
     if (missing == 0) break;
+    if (options.attendance != nullptr) options.attendance->check();
+    for (Question& question : questions) {
+      if (!connected(question.peer()) && question.is_refused())
+        throw TransportError(fmt::format("rank {} waits for rank {}, which ended while the ranks connected",
+                                         options.rank, question.peer()));
+    }
+    if (options.attendance == nullptr && next_question.expired()) {
+      questions.clear();
+      for (int peer = options.rank + 1; peer < options.size; ++peer)
+        if (const auto at = static_cast<std::size_t>(peer); wanted[at] && !connected(peer))
+          questions.emplace_back(peer, places[at]);
+      next_question = Deadline::after(kQuestion);
+    }
     if (options.deadline.expired()) {
       std::vector<int> silent;
       for (int peer = 0; peer < options.size; ++peer)
@@ -236,9 +282,12 @@ std::vector<Wires::Wire> Wires::connect(const Options& options, const std::vecto
       again = again || !one->connection();
       if (one->connection()) entries.push_back(one->connection()->to_poll());
     }
-    poll_until(entries, again ? std::min(options.deadline, Deadline::after(kPause),
-                                         [](Deadline a, Deadline b) { return a.at() < b.at(); })
-                              : options.deadline);
+    for (const Question& question : questions) entries.push_back(question.to_poll());
+    if (options.attendance != nullptr) options.attendance->add_to(entries);
+    SteadyTime until = options.deadline.at();
+    if (again) until = std::min(until, Deadline::after(kPause).at());
+    if (options.attendance == nullptr) until = std::min(until, next_question.at());
+    poll_until(entries, Deadline(until));
   }
   return wires;
 }

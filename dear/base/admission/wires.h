@@ -1,5 +1,6 @@
 #pragma once
 
+#include <poll.h>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,16 @@ namespace dear::admission {
 // The first address of a network interface of this host. ConfigError where it has none.
 std::string address_of_interface(const std::string& name, int rank);
 
+// Whoever knows, while ranks connect, whether all of them still live.
+class Attendance {
+ public:
+  virtual ~Attendance() = default;
+  // What wakes it.
+  virtual void add_to(std::vector<pollfd>& entries) const = 0;
+  // Throws where a rank ended or failed. Never waits.
+  virtual void check() = 0;
+};
+
 // The connections of one rank to others, each of which has proved who is at its ends (handshake.h). Every
 // rank makes one, tells the others its place, and connects; afterwards nothing listens.
 class Wires {
@@ -23,6 +34,8 @@ class Wires {
     int size = 1;
     Deadline deadline;         // for all connections together
     std::vector<int> peers{};  // those to connect with; none: all others
+    // Null: a rank that is waited for is asked, time and again, whether it still listens.
+    Attendance* attendance = nullptr;
   };
   struct Wire {
     os::FileDescriptor socket;  // none to the rank itself
@@ -45,7 +58,8 @@ class Wires {
   [[nodiscard]] const Place& place() const { return place_; }
 
   // By rank, as `places` is. A rank connects to those below it, all at once, and hears those above.
-  // TimeoutError naming the ranks without a connection at the deadline; TransportError naming one that ended.
+  // TimeoutError naming the ranks without a connection at the deadline; TransportError naming one that ended;
+  // what the attendance throws.
   std::vector<Wire> connect(const Options& options, const std::vector<Place>& places);
 
  private:

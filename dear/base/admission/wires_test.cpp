@@ -155,6 +155,32 @@ TEST(Wires, ARankThatEndedIsNamed) {
               AllOf(StartsWith("TransportError: rank 1 cannot connect to rank 0"), HasSubstr("refused")));
 }
 
+TEST(Wires, ARankThatEndedBeforeItCameIsNamedByWhoWaitsForIt) {
+  for (const char* const address : {"127.0.0.1", "@"}) {
+    Ranks ranks(3, address);
+    ranks.wires[2].reset();
+    const auto reports = run_on_threads(2, [&](int rank) {
+      Wires::Options mine = options(rank, 3);
+      if (rank == 1) mine.peers = {0};
+      ranks.connect(mine);
+    });
+    EXPECT_THAT(reports[0], "TransportError: rank 0 waits for rank 2, which ended while the ranks connected");
+    EXPECT_EQ(reports[1], "ok");
+  }
+}
+
+// It lives, though it takes its time.
+TEST(Wires, ARankThatIsWaitedForMayBeLate) {
+  for (const char* const address : {"127.0.0.1", "@"}) {
+    Ranks ranks(2, address);
+    const auto reports = run_on_threads(2, [&](int rank) {
+      if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+      greet(ranks.connect(options(rank, 2)), rank);
+    });
+    EXPECT_THAT(reports, Each("ok"));
+  }
+}
+
 TEST(Wires, AnInterfaceHasAnAddress) {
   EXPECT_EQ(address_of_interface("lo", 0), "127.0.0.1");
   EXPECT_THAT(

@@ -40,16 +40,18 @@ struct Introduction {
   }
 };
 
-// The two places at which a rank listens, for those of its host and for leaders of others. One that has no
-// child there listens nowhere.
+// The two places at which a rank listens, for those of its host and for leaders of others. One that waits for
+// nobody there is asked there whether it lives.
 struct Listening {
   Wires near, far;
   bool works = true;
 
   Listening(const Liveness::Options& options, const Node& node) {
     try {
-      if (!node.near.empty()) near = Wires(std::string(1, Wires::kLocal), options.rank);
-      if (!node.far.empty()) far = Wires(options.address, options.rank);
+      const bool has_parent = node.parent >= 0;
+      if (!node.near.empty() || (has_parent && node.is_near))
+        near = Wires(std::string(1, Wires::kLocal), options.rank);
+      if (!node.far.empty() || (has_parent && !node.is_near)) far = Wires(options.address, options.rank);
     } catch (const Error&) {
       works = false;
     }

@@ -1,5 +1,6 @@
 #include "dear/comm/backends/init.h"
 
+#include <cstdlib>
 #include <utility>
 #include <variant>
 
@@ -10,6 +11,7 @@
 #include "dear/base/liveness/liveness.h"
 #include "dear/base/vocabulary/digest.h"
 #include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/printable.h"
 #include "dear/comm/backends/backends.h"
 #include "dear/comm/backends/environment.h"
 #include "dear/comm/backends/in_grid.h"
@@ -57,6 +59,15 @@ void watch(const Group& group, const LaunchEnvironment& environment) {
                                [&](const std::string& mine) { return all_gather_text(group, mine); }));
 }
 
+// A batch script for Slurm runs as one task, whatever the job was given; srun starts the others.
+void tell_of_unused_tasks(const LaunchEnvironment& environment, const Say& say) {
+  const char* const job = std::getenv("SLURM_JOB_ID");
+  const char* const tasks = std::getenv("SLURM_NTASKS");
+  if (environment.launcher != "none" || job == nullptr || tasks == nullptr || std::atoi(tasks) < 2) return;
+  tell(say, fmt::format("this process is alone, though Slurm's job {} has {} tasks: start it by srun",
+                        printable(job), printable(tasks)));
+}
+
 // Ranks over messages on links of their own.
 Group init_on_pairs(const PairCluster& cluster, const InitOptions& options, const Placement& placement) {
   const LaunchEnvironment& environment = placement.environment;
@@ -84,6 +95,7 @@ Group init(const InitOptions& options) {
       .environment = options.environment ? *options.environment : read_launch_environment(),
       .deadline = Deadline::after(options.meeting.value_or(options.timeout)),
       .reproducible = options.reproducible};
+  if (!options.environment) tell_of_unused_tasks(placement.environment, options.say);
   if (options.grid && options.network) {
     throw ConfigError("a grid has networks of its own: give a grid or a network, not both");
   }

@@ -141,6 +141,23 @@ TEST(Init, SaysOnceWhichBackendItChoseAndWhy) {
   EXPECT_THAT(reports, Each("ok"));
 }
 
+TEST(Init, SaysThatABatchScriptOfSlurmIsAlone) {
+  const auto reports = run_in_processes(1, [](int) {
+    clearenv();
+    setenv("SLURM_JOB_ID", "12", 1);
+    std::vector<std::string> said;
+    const auto note = [&](const std::string& sentence) { said.push_back(sentence); };
+    setenv("SLURM_NTASKS", "1", 1);
+    init({.say = note});
+    EXPECT_THAT(said, ElementsAre());
+    setenv("SLURM_NTASKS", "4", 1);
+    EXPECT_EQ(init({.say = note}).size(), 1);
+    EXPECT_THAT(said,
+                ElementsAre("this process is alone, though Slurm's job 12 has 4 tasks: start it by srun"));
+  });
+  EXPECT_THAT(reports, Each("ok"));
+}
+
 TEST(Init, TakesTheBackendThatIsAskedFor) {
   const std::string rendezvous = fresh_rendezvous();
   const auto reports = run_in_processes(2, [&](int rank) {

@@ -140,6 +140,25 @@ def alone() -> None:
         close(module.seen, whole, 1e-5)
 
 
+def save_alone() -> None:
+    """A process of one rank: what it has saved goes on on two ranks."""
+    whole = Net("adamw", schedule=True)
+    trainer("dear", devices=1, max_epochs=2).fit(whole, loader(batch=8))
+    torch.save(whole.seen[4:], FOLDER / "losses-alone")
+    made = trainer("dear", devices=1, max_epochs=1)
+    made.fit(Net("adamw", schedule=True), loader(batch=8))
+    made.save_checkpoint(FOLDER / "alone.ckpt")
+
+
+@behaviour("(users) resume on more ranks", "a file of one rank, resumed by two", "as the one rank goes on, to 1e-5")
+def of_one_rank_on_two() -> None:
+    theirs = torch.load(FOLDER / "losses-alone", weights_only=True)
+    for strategy in ("ddp", "dear"):
+        mine = torch.tensor(fit(strategy, Net("adamw", schedule=True), ckpt=FOLDER / "alone.ckpt", max_epochs=2).losses)
+        torch.distributed.all_reduce(mine)
+        close((mine / WORLD).tolist(), theirs, 1e-5)
+
+
 @behaviour("(users) resume on another number of ranks", "a file of two ranks, resumed by one", "as DDP, to 1e-5")
 def on_another_number_of_ranks() -> None:
     for writer in ("ddp", "dear"):

@@ -124,22 +124,30 @@ std::unique_ptr<GlooMesh> open_gloo(const GlooOptions& options) {
   std::unique_ptr<GlooMesh> mesh = make_mesh(binding, options);
   Wires wires(own, options.rank);
   Introduction mine{.place = wires.place(), .occasion = options.rank == 0 ? admission::fresh_nonce() : ""};
-  const std::vector<std::string> met =
-      meet(meeting, std::vector<std::string>(static_cast<std::size_t>(options.size), mine.text()));
-  std::vector<Wires::Place> places;
-  for (int peer = 0; peer < options.size; ++peer) {
-    const auto at = static_cast<std::size_t>(peer);
-    const Introduction theirs = peer == options.rank ? mine : read_introduction(met[at], options.rank, peer);
-    check_reach(theirs.place, own, options.rank, peer);
-    places.push_back(theirs.place);
-    if (peer == 0) mine.occasion = theirs.occasion;
+  const auto met =
+      open_meeting(meeting, std::vector<std::string>(static_cast<std::size_t>(options.size), mine.text()));
+  std::vector<Wires::Wire> connected;
+  try {
+    std::vector<Wires::Place> places;
+    for (int peer = 0; peer < options.size; ++peer) {
+      const auto at = static_cast<std::size_t>(peer);
+      const Introduction theirs =
+          peer == options.rank ? mine : read_introduction(met->messages()[at], options.rank, peer);
+      check_reach(theirs.place, own, options.rank, peer);
+      places.push_back(theirs.place);
+      if (peer == 0) mine.occasion = theirs.occasion;
+    }
+    connected = wires.connect({.key = admission::derived_key(admission::job_key(options.secret, options.job),
+                                                             "wires", mine.occasion),
+                               .rank = options.rank,
+                               .size = options.size,
+                               .deadline = options.deadline,
+                               .attendance = met.get()},
+                              places);
+    met->settle();
+  } catch (const Error& error) {
+    met->fail(error);
   }
-  auto connected = wires.connect(
-      {.key = admission::derived_key(admission::job_key(options.secret, options.job), "wires", mine.occasion),
-       .rank = options.rank,
-       .size = options.size,
-       .deadline = options.deadline},
-      places);
   try {
     for (int peer = 0; peer < options.size; ++peer) {
       if (peer == options.rank) continue;

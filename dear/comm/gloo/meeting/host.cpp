@@ -28,6 +28,8 @@ using Kind = MeetingMessage::Kind;
 
 // How long rank 0 waits for the others to take what it said last.
 constexpr std::chrono::duration<double> kSeeOff = std::chrono::seconds(1);
+// How long it waits beyond the deadline for one to say whom it waits for.
+constexpr std::chrono::seconds kComplaint{1};
 
 // At the address by which the others know this host, so that no other network reaches it. A name may lead to
 // an address that this host does not have itself, such as that of a service in front of it.
@@ -52,7 +54,7 @@ os::FileDescriptor listen_at(const MeetingOptions& options) {
       errno));
 }
 
-class Host {
+class Host final : public Meeting {
  public:
   Host(const MeetingOptions& options, const std::vector<std::string>& messages)
       : options_(options),
@@ -62,7 +64,7 @@ class Host {
     messages_[0] = messages;
   }
 
-  std::vector<std::string> gather() {
+  void gather() {
     while (!absent().empty()) {
       if (options_.deadline.expired()) refuse(Kind::timeout, absence());
       wait(options_.deadline);
@@ -71,10 +73,32 @@ class Host {
       guests_.remove_if([](const Guest& guest) { return guest.gone; });
     }
     door_.reset();
-    for (Guest& guest : guests_)
+    for (Guest& guest : guests_) {
       guest.connection.say(Kind::messages, admission::joined(messages_for(guest.rank)));
-    see_off(options_.deadline);
-    return messages_for(0);
+      guest.connection.send();
+    }
+    guests_.remove_if([](const Guest& guest) { return !guest.seated; });
+    received_ = messages_for(0);
+    messages_.clear();
+  }
+
+  void add_to(std::vector<pollfd>& entries) const override {
+    for (const Guest& guest : guests_) entries.push_back(guest.connection.to_poll());
+  }
+  void check() override {
+    for (Guest& guest : guests_) hear_of_connections(guest);
+    guests_.remove_if([](const Guest& guest) { return guest.gone; });
+  }
+  void settle() override {
+    const Deadline last(options_.deadline.at() + kComplaint);
+    for (check(); !guests_.empty(); check()) {
+      if (last.expired()) refuse(Kind::timeout, missing_connections());
+      wait(last);
+    }
+  }
+  [[noreturn]] void fail(const Error& error) override {
+    if (!is_refused_) tell(kind_of(error), error.what());
+    throw;
   }
 
  private:
@@ -182,12 +206,47 @@ class Host {
     guest.gone = true;  // it speaks, but not as we do
   }
 
+  // One that has its connections needs no word any more.
+  void hear_of_connections(Guest& guest) {
+    MeetingMessage message;
+    guest.connection.send();
+    switch (guest.connection.receive(message)) {
+      case MeetingConnection::Received::nothing_yet:
+        return;
+      case MeetingConnection::Received::message:
+        if (message.kind == Kind::settled) {
+          guest.gone = true;
+          return;
+        }
+        if (message.kind == Kind::timeout || message.kind == Kind::mismatch || message.kind == Kind::lost)
+          refuse(message.kind, message.text);
+        [[fallthrough]];
+      case MeetingConnection::Received::foreign:
+      case MeetingConnection::Received::closed:
+        refuse(Kind::lost,
+               fmt::format("rank {} ended while the ranks were connecting: see what it printed", guest.rank));
+    }
+  }
+
+  [[nodiscard]] std::string missing_connections() const {
+    std::vector<int> ranks;
+    for (const Guest& guest : guests_) ranks.push_back(guest.rank);
+    return fmt::format(
+        "{} {} got no connection with some rank in time, though all ranks have met: see whether one is "
+        "stopped, and whether the hosts reach each other",
+        ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+  }
+
   // Ends the meeting for all who have come.
   [[noreturn]] void refuse(Kind kind, const std::string& why) {
+    tell(kind, why);
+    throw_told(kind, 0, why);
+  }
+  void tell(Kind kind, const std::string& why) {
+    is_refused_ = true;
     door_.reset();
     for (Guest& guest : guests_) guest.connection.say(kind, why);
     see_off(Deadline::after(kSeeOff));
-    throw_told(kind, 0, why);
   }
 
   // A connection closed here with words of the other side unread takes along what is still on its way there.
@@ -212,18 +271,20 @@ class Host {
     }
   }
 
-  const MeetingOptions& options_;
+  const MeetingOptions options_;
   const SteadyTime began_ = SteadyClock::now();
   std::optional<Door> door_;  // until all have come
   std::string note_;          // of one that was told to go
   std::list<Guest> guests_;
-  std::vector<std::vector<std::string>> messages_;  // of those who have come
+  std::vector<std::vector<std::string>> messages_;  // of those who have come, until all have
+  bool is_refused_ = false;
 };
 
 }  // namespace
 
 void throw_told(admission::MeetingMessage::Kind kind, int rank, const std::string& why) {
-  const std::string text = fmt::format("rank {}: {}", rank, why);
+  const std::string text =
+      why.starts_with(fmt::format("rank {} ", rank)) ? why : fmt::format("rank {}: {}", rank, why);
   switch (kind) {
     case Kind::timeout:
       throw TimeoutError(text);
@@ -234,9 +295,16 @@ void throw_told(admission::MeetingMessage::Kind kind, int rank, const std::strin
   }
 }
 
-std::vector<std::string> host_meeting(const MeetingOptions& options,
+Kind kind_of(const Error& error) {
+  if (dynamic_cast<const TimeoutError*>(&error) != nullptr) return Kind::timeout;
+  return dynamic_cast<const MismatchError*>(&error) != nullptr ? Kind::mismatch : Kind::lost;
+}
+
+std::unique_ptr<Meeting> host_meeting(const MeetingOptions& options,
                                       const std::vector<std::string>& messages) {
-  return Host(options, messages).gather();
+  auto host = std::make_unique<Host>(options, messages);
+  host->gather();
+  return host;
 }
 
 }  // namespace dear::channels

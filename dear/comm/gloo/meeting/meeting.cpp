@@ -40,24 +40,65 @@ void pause_until(Deadline deadline) {
   poll(nullptr, 0, static_cast<int>(std::min(left, kRetry).count()));
 }
 
-class Guest {
+class Guest final : public Meeting {
  public:
   explicit Guest(const MeetingOptions& options)
       : options_(options), addresses_(addresses_of_master(options, SOCK_STREAM)) {}
 
-  std::vector<std::string> gather(const std::vector<std::string>& messages) {
-    MeetingConnection host = find_host();
-    host.say(Kind::messages, admission::joined(messages));
-    if (const auto message = next(host, options_.deadline)) return messages_in(*message);
-    host.say(Kind::ask);
-    if (const auto message = next(host, Deadline::after(kQuestion))) return messages_in(*message);
+  void gather(const std::vector<std::string>& messages) {
+    host_.emplace(find_host());
+    host_->say(Kind::messages, admission::joined(messages));
+    auto message = next(*host_, options_.deadline);
+    if (!message) {
+      host_->say(Kind::ask);
+      message = next(*host_, Deadline::after(kQuestion));
+    }
+    if (message) {
+      received_ = messages_in(*message);
+      return;
+    }
     throw TimeoutError(
         fmt::format("rank {} came to {} port {} and heard nothing from rank 0 in {:.3g} s: see whether "
                     "that rank is stopped",
                     options_.rank, options_.master_address, options_.master_port, allowance()));
   }
 
+  void add_to(std::vector<pollfd>& entries) const override { entries.push_back(host_->to_poll()); }
+  void check() override {
+    MeetingMessage message;
+    switch (host_->receive(message)) {
+      case MeetingConnection::Received::nothing_yet:
+        return;
+      case MeetingConnection::Received::message:
+        is_told_ = true;
+        throw_told(message.kind, options_.rank, message.text);
+      default:
+        is_told_ = true;
+        throw_lost("connecting");
+    }
+  }
+  // Rank 0 reads it, or has ended, which the connections to it tell.
+  void settle() override {
+    host_->say(Kind::settled);
+    while (host_->send() && host_->has_to_send() && !options_.deadline.expired())
+      host_->wait_ready(options_.deadline);
+    host_.reset();
+  }
+  [[noreturn]] void fail(const Error& error) override {
+    if (!is_told_) {
+      host_->say(kind_of(error), error.what());
+      const auto message = next(*host_, Deadline::after(kQuestion));
+      if (message && message->text != error.what()) throw_told(message->kind, options_.rank, message->text);
+    }
+    throw;
+  }
+
  private:
+  [[noreturn]] void throw_lost(const char* meanwhile) const {
+    throw TransportError(
+        fmt::format("rank {} lost rank 0 while the ranks were {}: that rank ended, see what it printed",
+                    options_.rank, meanwhile));
+  }
   [[nodiscard]] double allowance() const {
     return std::chrono::duration<double>(options_.deadline.at() - began_).count();
   }
@@ -155,10 +196,7 @@ class Guest {
           host.wait_ready(deadline);
           break;
         default:
-          throw TransportError(
-              fmt::format("rank {} lost rank 0 while the ranks were meeting: that rank ended, see what it "
-                          "printed",
-                          options_.rank));
+          throw_lost("meeting");
       }
     }
   }
@@ -173,12 +211,24 @@ class Guest {
     return *std::move(messages);
   }
 
-  const MeetingOptions& options_;
+  const MeetingOptions options_;
   const SteadyTime began_ = SteadyClock::now();
   const Addresses addresses_;
   const std::string key_ = meeting_key(options_);
   bool is_refused_ = false;
   std::string last_ = "nothing answers";  // why it has not found rank 0 yet
+  std::optional<MeetingConnection> host_;
+  bool is_told_ = false;  // rank 0 has said what failed, or cannot
+};
+
+// Of one rank.
+class Alone final : public Meeting {
+ public:
+  explicit Alone(const std::vector<std::string>& messages) { received_ = messages; }
+  void add_to(std::vector<pollfd>&) const override {}
+  void check() override {}
+  void settle() override {}
+  [[noreturn]] void fail(const Error&) override { throw; }
 };
 
 }  // namespace
@@ -232,14 +282,24 @@ std::string own_address(const MeetingOptions& options) {
                   options.rank, options.master_address));
 }
 
-std::vector<std::string> meet(const MeetingOptions& options, const std::vector<std::string>& messages) {
+std::unique_ptr<Meeting> open_meeting(const MeetingOptions& options,
+                                      const std::vector<std::string>& messages) {
   check_meeting(options);
   if (messages.size() != static_cast<std::size_t>(options.size)) {
     throw ConfigError(
         fmt::format("rank {} has {} messages for {} ranks", options.rank, messages.size(), options.size));
   }
-  if (options.size == 1) return messages;
-  return options.rank == 0 ? host_meeting(options, messages) : Guest(options).gather(messages);
+  if (options.size == 1) return std::make_unique<Alone>(messages);
+  if (options.rank == 0) return host_meeting(options, messages);
+  auto guest = std::make_unique<Guest>(options);
+  guest->gather(messages);
+  return guest;
+}
+
+std::vector<std::string> meet(const MeetingOptions& options, const std::vector<std::string>& messages) {
+  const auto meeting = open_meeting(options, messages);
+  meeting->settle();
+  return meeting->messages();
 }
 
 std::shared_ptr<const void> hold_place(const MeetingOptions& options) {

@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "dear/base/admission/wires.h"
 #include "dear/base/vocabulary/deadline.h"
+#include "dear/base/vocabulary/error.h"
 
 namespace dear::channels {
 
@@ -22,16 +24,36 @@ struct MeetingOptions {
   Deadline deadline;  // for all ranks to come
 };
 
+// Ranks that have met, and connect to each other. Each still has its connection to rank 0, which so sees who
+// ends meanwhile, and tells all the same. One without a settle() has failed, as the others see it.
+class Meeting : public admission::Attendance {
+ public:
+  // By rank; the rank's own is empty.
+  [[nodiscard]] const std::vector<std::string>& messages() const { return received_; }
+
+  // This rank has its connections. Rank 0 waits until all have. Errors as those of check().
+  virtual void settle() = 0;
+  // Called where `error` is handled: tells the others of it, and throws what all are told.
+  [[noreturn]] virtual void fail(const Error& error) = 0;
+
+ protected:
+  std::vector<std::string> received_;
+};
+
 // A meeting of ranks on any hosts, over TCP, at which each gives every other a message: `messages[r]` goes to
-// rank r, and element r of the result came from rank r (its own element is empty). Messages are at most 64
-// KiB long. All ranks call it; it leaves nothing open. Each proves to rank 0, and rank 0 to each, that it has
-// the job and the secret (handshake.h); strangers are turned away.
+// rank r, and element r of what is received came from rank r (its own element is empty). Messages are at most
+// 64 KiB long. All ranks call it. Each proves to rank 0, and rank 0 to each, that it has the job and the
+// secret (handshake.h); strangers are turned away. Nothing listens afterwards.
 //
 // TimeoutError naming the ranks that did not come, on every rank that did; MismatchError where ranks disagree
 // about their number or two have the same rank: on all ranks, but where there is neither a job nor a secret,
 // and so anybody may say so, on that rank alone; TransportError where the port is taken, the address leads
-// nowhere, something else answers there, or rank 0 ended; ConfigError for a rank, an address or a port that
+// nowhere, something else answers there, or a rank ended; ConfigError for a rank, an address or a port that
 // can be none.
+std::unique_ptr<Meeting> open_meeting(const MeetingOptions& options,
+                                      const std::vector<std::string>& messages);
+
+// A meeting that ends at once. Gives the messages, and leaves nothing open.
 std::vector<std::string> meet(const MeetingOptions& options, const std::vector<std::string>& messages);
 
 // As long as one lives in this process, no other process of this host is rank 0 at this place with the same

@@ -359,6 +359,80 @@ TEST(Meeting, ARankThatEndsMeanwhileIsNamed) {
   EXPECT_THAT(reports[1], "ok");
 }
 
+// As a rank whose connections to others do not stand yet.
+void connect_until_told(Meeting& meeting) {
+  for (const Deadline end = soon(); !end.expired();) {
+    meeting.check();
+    std::vector<pollfd> entries;
+    meeting.add_to(entries);
+    admission::poll_until(entries, end);
+  }
+}
+
+TEST(Meeting, ARankThatEndsWhileTheRanksConnectIsNamedByAll) {
+  for (const int dying : {1, 2, 3}) {
+    const ReservedPort port;
+    const auto reports = run_on_threads(4, [&](int rank) {
+      const auto meeting = open_meeting(at(port, rank, 4), blank(4));
+      if (rank == dying) return;
+      if (rank == 1) meeting->settle();
+      if (rank != 1) connect_until_told(*meeting);
+    });
+    const std::string named = fmt::format("rank {} ended while the ranks were connecting", dying);
+    for (int rank = 0; rank < 4; ++rank) {
+      const std::string& report = reports[static_cast<std::size_t>(rank)];
+      if (rank == dying || rank == 1) {
+        EXPECT_EQ(report, "ok");
+      } else {
+        EXPECT_THAT(report, AllOf(StartsWith("TransportError"), HasSubstr(named)));
+      }
+    }
+  }
+}
+
+TEST(Meeting, RankZeroThatEndsWhileTheRanksConnectIsNamedByAll) {
+  const ReservedPort port;
+  const auto reports = run_on_threads(3, [&](int rank) {
+    const auto meeting = open_meeting(at(port, rank, 3), blank(3));
+    if (rank != 0) connect_until_told(*meeting);
+  });
+  EXPECT_EQ(reports[0], "ok");
+  for (const int rank : {1, 2})
+    EXPECT_THAT(
+        reports[static_cast<std::size_t>(rank)],
+        AllOf(StartsWith("TransportError"), HasSubstr("lost rank 0 while the ranks were connecting")));
+}
+
+TEST(Meeting, AnErrorOfOneRankIsToldToAll) {
+  for (const int failing : {0, 1}) {
+    const ReservedPort port;
+    const auto reports = run_on_threads(3, [&](int rank) {
+      const auto meeting = open_meeting(at(port, rank, 3), blank(3));
+      if (rank != failing) return connect_until_told(*meeting);
+      try {
+        throw TimeoutError(fmt::format("rank {} got no connection with rank 2", rank));
+      } catch (const Error& error) {
+        meeting->fail(error);
+      }
+    });
+    EXPECT_THAT(reports,
+                Each(AllOf(StartsWith("TimeoutError: rank "),
+                           HasSubstr(fmt::format("rank {} got no connection with rank 2", failing)))));
+  }
+}
+
+TEST(Meeting, RankZeroWaitsUntilAllHaveTheirConnections) {
+  const ReservedPort port;
+  const auto reports = run_on_threads(3, [&](int rank) {
+    const auto meeting = open_meeting(at(port, rank, 3, rank == 0 ? 0.5 : 60), blank(3));
+    if (rank == 1) connect_until_told(*meeting);
+    meeting->settle();
+  });
+  EXPECT_THAT(reports[0], AllOf(StartsWith("TimeoutError: rank 0: rank 1 got no connection")));
+  EXPECT_THAT(reports[1], AllOf(StartsWith("TimeoutError: rank 1 got no connection")));
+  EXPECT_EQ(reports[2], "ok");
+}
+
 TEST(Meeting, APortThatIsTakenIsNamed) {
   const ReservedPort port;
   ASSERT_EQ(::listen(port.socket(), 1), 0);
