@@ -158,7 +158,7 @@ void set_optimizer(DataParallel& parallel, const Outlines& outlines, py::functio
   if (rank_0)
     checkpoint::on_rank_0(state.group(), [&] {
       reader.emplace(path);
-      file = archive::unpickle(reader->text_of("data.pkl"), path);
+      file = archive::unpickle(reader->read_text("data.pkl"), path);
     });
   // Before the rest: gcc 12 destroys the members of an aggregate twice where the initialiser of a later one
   // throws.

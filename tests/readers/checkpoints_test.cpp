@@ -26,7 +26,7 @@ void copy_with(const archive::ZipReader& good, const std::vector<std::string>& n
                const std::string& description, const std::string& path) {
   archive::ZipWriter writer(path);
   writer.add("data.pkl", description);
-  for (const std::string& name : names) writer.add(name, good.bytes_of(name));
+  for (const std::string& name : names) writer.add(name, good.read_text(name));
   writer.finish();
 }
 
@@ -44,7 +44,7 @@ TEST(Checkpoints, WhoseDescriptionIsNearlyRightAreLoadedOrRefused) {
     for (const char* const name : {"version", "byteorder"})
       if (reader.has(name)) names.emplace_back(name);
     ASSERT_GT(names.size(), 4U);
-    const std::string description(reader.text_of("data.pkl"));
+    const std::string description = reader.read_text("data.pkl");
     copy_with(reader, names, description, path);
     EXPECT_EQ(load_checkpoint(*job.parallel, path).step, 2);
     Mutator mutator(kSeed);

@@ -173,8 +173,8 @@ std::string without_seal(std::string file) {
 
 void read_checkpoint(const std::string& path) {
   const archive::ZipReader reader(path);
-  for (const char* const name : {"data.pkl", "data/0"}) static_cast<void>(reader.bytes_of(name));
-  archive::unpickle(reader.text_of("data.pkl"), path);
+  for (const char* const name : {"data.pkl", "data/0"}) static_cast<void>(reader.extent_of(name));
+  archive::unpickle(reader.read_text("data.pkl"), path);
   reader.verify();
 }
 

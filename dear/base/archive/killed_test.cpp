@@ -66,7 +66,7 @@ TEST(Killed, AtAHundredRandomMomentsTheCheckpointsBeforeAreWhole) {
     for (const StepFolder::Saved& one : saved) {
       const ZipReader reader(one.path);
       reader.verify();
-      EXPECT_EQ(reader.text_of("data.pkl"), std::to_string(one.step));
+      EXPECT_EQ(reader.read_text("data.pkl"), std::to_string(one.step));
     }
     const std::int64_t now = saved.empty() ? 0 : saved.front().step;
     EXPECT_GE(now, newest);

@@ -38,7 +38,7 @@ std::optional<Name> name_of(const std::string& file) {
 
 ShardSet::Block read_record(const ZipReader& file, const TensorRecord& record) {
   const std::string name = "data/" + record.key;
-  const std::size_t bytes = file.bytes_of(name).size();
+  const std::size_t bytes = file.extent_of(name).size;
   ShardSet::Memory memory = std::make_shared_for_overwrite<std::byte[]>(bytes);
   file.read(name, {memory.get(), bytes});
   return {std::move(memory), static_cast<std::int64_t>(bytes)};
@@ -124,7 +124,7 @@ void ShardSet::add_pieces(const ZipReader& file, std::size_t shard) {
            .end = *begin + count,
            .record = *record,
            .shard = shard,
-           .bytes = static_cast<std::int64_t>(file.bytes_of("data/" + record->key).size())});
+           .bytes = static_cast<std::int64_t>(file.extent_of("data/" + record->key).size)});
     }
   }
   std::erase_if(*value.get<Value::Dict>(),
@@ -136,7 +136,7 @@ void ShardSet::add_pieces(const ZipReader& file, std::size_t shard) {
 void ShardSet::read(const std::vector<ZipReader>& files, int ranks) {
   struct Job {
     std::size_t shard;
-    const std::byte* place;
+    std::uint64_t place;
     Piece* piece;
     bool small;
   };
@@ -146,7 +146,7 @@ void ShardSet::read(const std::vector<ZipReader>& files, int ranks) {
     std::int64_t bytes = 0;
     for (const Piece& piece : pieces) bytes += piece.bytes;
     for (Piece& piece : pieces)
-      jobs.push_back({piece.shard, files[piece.shard].bytes_of("data/" + piece.record.key).data(), &piece,
+      jobs.push_back({piece.shard, files[piece.shard].extent_of("data/" + piece.record.key).begin, &piece,
                       bytes <= kSmall});
     total += static_cast<double>(bytes);
   }

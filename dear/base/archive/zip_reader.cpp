@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
-#include <sys/mman.h>
 #include <unistd.h>
 #include <utility>
 
@@ -29,29 +28,38 @@ void ZipReader::refuse(const std::string& why) const {
 
 ZipReader::ZipReader(std::string path) : path_(std::move(path)) {
   os::OpenedFile file = os::open_file(path_);
-  const auto bytes = static_cast<std::size_t>(file.bytes);
-  if (bytes < zip::kEndBytes) refuse("it has " + std::to_string(bytes) + " bytes, which is no such file");
-  void* const memory = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file.descriptor.get(), 0);
-  if (memory == MAP_FAILED) throw ConfigError(with_errno("cannot map '" + path_ + "'", errno));
-  memory_ = std::shared_ptr<const void>(
-      memory, [bytes](const void* mapped) { ::munmap(const_cast<void*>(mapped), bytes); });
-  file_ = {static_cast<const std::byte*>(memory), bytes};
+  file_bytes_ = static_cast<std::uint64_t>(file.bytes);
+  if (file_bytes_ < zip::kEndBytes)
+    refuse("it has " + std::to_string(file_bytes_) + " bytes, which is no such file");
   descriptor_ = std::make_shared<const os::FileDescriptor>(std::move(file.descriptor));
   read_directory();
+  directory_ = {};
 }
 
 template <typename T>
 T ZipReader::number_at(std::uint64_t offset) const {
-  if (offset > file_.size() || file_.size() - offset < sizeof(T))
+  if (offset > file_bytes_ || file_bytes_ - offset < sizeof(T))
     refuse("it is cut short, or its directory is damaged");
   T value;
-  std::memcpy(&value, file_.data() + offset, sizeof value);
+  const std::span<std::byte> into = std::as_writable_bytes(std::span(&value, 1));
+  if (offset >= directory_begin_ && offset - directory_begin_ + sizeof(T) <= directory_.size())
+    std::memcpy(into.data(), directory_.data() + (offset - directory_begin_), into.size());
+  else
+    read_whole(offset, into);
   return value;
+}
+
+void ZipReader::read_whole(std::uint64_t offset, std::span<std::byte> into) const {
+  for (std::size_t done = 0; done < into.size();) {
+    const std::size_t got = read_at(offset + done, into.subspan(done));
+    if (got == 0) refuse("it was cut short while it was read");
+    done += got;
+  }
 }
 
 // The end of the directory is the last thing in the file, and neither torch nor we put a comment behind it.
 void ZipReader::read_directory() {
-  const std::uint64_t end = file_.size() - zip::kEndBytes;
+  const std::uint64_t end = file_bytes_ - zip::kEndBytes;
   if (number_at<std::uint32_t>(end) != zip::kEnd)
     refuse(number_at<std::uint32_t>(0) == zip::kLocalHeader ? "it is cut short" : "it is no such file");
   std::uint64_t count = number_at<std::uint16_t>(end + 10);
@@ -68,6 +76,9 @@ void ZipReader::read_directory() {
   if (begin > end || bytes > end - begin || count > kMostRecords ||
       count * zip::kDirectoryHeaderBytes > bytes)
     refuse("its directory is damaged");
+  directory_.resize(bytes);
+  read_whole(begin, directory_);
+  directory_begin_ = begin;
   std::optional<std::string> folder;
   std::vector<Record> records;
   std::uint64_t at = begin, stored = 0;
@@ -84,7 +95,7 @@ void ZipReader::read_directory() {
     const std::uint64_t name_at = at + zip::kDirectoryHeaderBytes;
     at = name_at + name_bytes + extra_bytes + comment_bytes;
     if (at > begin + bytes) refuse("its directory is damaged");
-    record.name.assign(reinterpret_cast<const char*>(file_.data() + name_at), name_bytes);
+    record.name.assign(reinterpret_cast<const char*>(directory_.data() + (name_at - begin)), name_bytes);
     std::uint64_t extra = name_at + name_bytes;
     const std::uint64_t extra_end = extra + extra_bytes;
     while (extra + 4 <= extra_end) {
@@ -105,21 +116,21 @@ void ZipReader::read_directory() {
     if (record.name.substr(0, slash) != *folder) refuse("its records lie in several folders");
     record.name.erase(0, slash + 1);
     if (method != 0) refuse("its record '" + record.name + "' is compressed: write it as torch.save() does");
-    const std::span<const std::byte> data = data_of(record);
+    const Extent extent = extent_of(record);
     // Records that share bytes would have them read as often as there are records.
-    if ((stored += data.size()) > file_.size()) refuse("its directory is damaged");
-    if (!records_.emplace(record.name, Found{data, record.crc}).second)
+    if ((stored += extent.size) > file_bytes_) refuse("its directory is damaged");
+    if (!records_.emplace(record.name, Found{extent, record.crc}).second)
       refuse("it has two records '" + record.name + "'");
     records.push_back(std::move(record));
   }
   if (!sealed()) return;
   if (records.back().name != kSeal) refuse("its directory is damaged");
   records.pop_back();
-  if (text_of(kSeal) != seal_of(records)) refuse("its directory is damaged");
+  const std::string seal = seal_of(records);
+  if (extent_of(kSeal).size != seal.size() || read_text(kSeal) != seal) refuse("its directory is damaged");
 }
 
-// Past the memory that is mapped: a look at it would map what lies around, and headers lie all over the file.
-std::span<const std::byte> ZipReader::data_of(const Record& record) const {
+ZipReader::Extent ZipReader::extent_of(const Record& record) const {
   std::array<char, zip::kLocalHeaderBytes> header{};
   std::size_t got = 0;
   for (std::size_t more = 1; got < header.size() && more > 0; got += more)
@@ -132,9 +143,9 @@ std::span<const std::byte> ZipReader::data_of(const Record& record) const {
     refuse("its record '" + record.name + "' is not where the directory says");
   const std::uint64_t begin = record.header + zip::kLocalHeaderBytes + number_in(26, std::uint16_t{}) +
                               number_in(28, std::uint16_t{});
-  if (begin > file_.size() || record.bytes > file_.size() - begin)
+  if (begin > file_bytes_ || record.bytes > file_bytes_ - begin)
     refuse("its record '" + record.name + "' is cut short");
-  return file_.subspan(begin, record.bytes);
+  return {.begin = begin, .size = static_cast<std::size_t>(record.bytes)};
 }
 
 const ZipReader::Found& ZipReader::find(std::string_view name) const {
@@ -143,15 +154,7 @@ const ZipReader::Found& ZipReader::find(std::string_view name) const {
   return found->second;
 }
 
-std::span<const std::byte> ZipReader::bytes_of(std::string_view name) const { return find(name).bytes; }
-
-std::string_view ZipReader::text_of(std::string_view name) const {
-  const std::span<const std::byte> bytes = bytes_of(name);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-// Less than there is room for where the system gives less; 0 behind the end. A disk that fails is an error
-// here, where the memory that is mapped would end the process.
+// Less than there is room for where the system gives less; 0 behind the end.
 std::size_t ZipReader::read_at(std::uint64_t offset, std::span<std::byte> into) const {
   constexpr std::size_t kAtATime = 1 << 20;  // whose checksum is taken while they are in the cache
   const ssize_t got = os::retried([&] {
@@ -166,11 +169,10 @@ std::size_t ZipReader::read_at(std::uint64_t offset, std::span<std::byte> into) 
 // its checksum.
 template <typename Room>
 void ZipReader::read_record(std::string_view name, const Found& found, const Room& room) const {
-  const auto begin = static_cast<std::uint64_t>(found.bytes.data() - file_.data());
   std::uint32_t crc = 0;
-  for (std::size_t done = 0; done < found.bytes.size();) {
+  for (std::size_t done = 0; done < found.extent.size;) {
     const std::span<std::byte> into = room(done);
-    const std::size_t got = read_at(begin + done, into);
+    const std::size_t got = read_at(found.extent.begin + done, into);
     if (got == 0) refuse("it was cut short while it was read");
     crc = crc32(into.first(got), crc);
     done += got;
@@ -181,12 +183,19 @@ void ZipReader::read_record(std::string_view name, const Found& found, const Roo
 
 void ZipReader::read(std::string_view name, std::span<std::byte> into) const {
   const Found& found = find(name);
-  if (found.bytes.size() != into.size()) refuse("its record '" + std::string(name) + "' has another size");
+  if (found.extent.size != into.size()) refuse("its record '" + std::string(name) + "' has another size");
   read_record(name, found, [&](std::size_t done) { return into.subspan(done); });
 }
 
+void ZipReader::read_part(std::string_view name, std::size_t offset, std::span<std::byte> into) const {
+  const Extent extent = extent_of(name);
+  if (offset > extent.size || into.size() > extent.size - offset)
+    refuse("its record '" + std::string(name) + "' is cut short");
+  read_whole(extent.begin + offset, into);
+}
+
 std::string ZipReader::read_text(std::string_view name) const {
-  std::string text(find(name).bytes.size(), '\0');
+  std::string text(extent_of(name).size, '\0');
   read(name, std::as_writable_bytes(std::span(text)));
   return text;
 }
@@ -194,7 +203,7 @@ std::string ZipReader::read_text(std::string_view name) const {
 void ZipReader::verify() const {
   std::vector<std::byte> piece(std::size_t{1} << 20);
   for (const auto& [name, found] : records_)
-    read_record(name, found, [&, bytes = found.bytes.size()](std::size_t done) {
+    read_record(name, found, [&, bytes = found.extent.size](std::size_t done) {
       return std::span(piece).first(std::min(piece.size(), bytes - done));
     });
 }

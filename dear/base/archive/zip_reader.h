@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
@@ -13,8 +14,9 @@
 
 namespace dear::archive {
 
-// The records of a file that a ZipWriter or torch.save() wrote, in memory that is mapped: a record takes no
-// room before it is read, and stays valid as long as a copy of the reader.
+// The records of a file that a ZipWriter or torch.save() wrote. A record takes no room before it is read.
+// The file is never mapped: whoever cuts it, or pulls its disk, while it is read causes an error here, where
+// memory that is mapped would end the process.
 class ZipReader {
  public:
   // ConfigError, one sentence that names the file, for one that cannot be opened, is cut short, is no such
@@ -23,30 +25,34 @@ class ZipReader {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] bool has(std::string_view name) const { return records_.find(name) != records_.end(); }
-  // ConfigError where it is not there.
-  [[nodiscard]] std::span<const std::byte> bytes_of(std::string_view name) const;
-  [[nodiscard]] std::string_view text_of(std::string_view name) const;
-  // Reads the bytes into memory of that size, past the memory that is mapped. ConfigError where they are not
-  // those of their checksum.
+  // Where a record lies in the file. ConfigError where it is not there.
+  struct Extent {
+    std::uint64_t begin = 0;
+    std::size_t size = 0;
+  };
+  [[nodiscard]] Extent extent_of(std::string_view name) const { return find(name).extent; }
+  // Reads the bytes into memory of that size. ConfigError where they are not those of their checksum.
   void read(std::string_view name, std::span<std::byte> into) const;
+  // Reads those that begin `offset` bytes into the record; no checksum tells of a part.
+  void read_part(std::string_view name, std::size_t offset, std::span<std::byte> into) const;
   [[nodiscard]] std::string read_text(std::string_view name) const;
   // Whether a ZipWriter wrote it. Its seal was compared with the directory.
   [[nodiscard]] bool sealed() const { return has(kSeal); }
   // ConfigError naming the first record whose bytes are not those of its checksum. Reads all of the file.
   void verify() const;
-  // Keeps the memory mapped.
-  [[nodiscard]] std::shared_ptr<const void> memory() const { return memory_; }
 
  private:
   struct Found {
-    std::span<const std::byte> bytes;
+    Extent extent;
     std::uint32_t crc;
   };
   [[noreturn]] void refuse(const std::string& why) const;
   void read_directory();
-  [[nodiscard]] std::span<const std::byte> data_of(const Record& record) const;
+  [[nodiscard]] Extent extent_of(const Record& record) const;
+  // Of the directory, or of what stands around it.
   template <typename T>
   [[nodiscard]] T number_at(std::uint64_t offset) const;
+  void read_whole(std::uint64_t offset, std::span<std::byte> into) const;
 
   [[nodiscard]] const Found& find(std::string_view name) const;
   [[nodiscard]] std::size_t read_at(std::uint64_t offset, std::span<std::byte> into) const;
@@ -55,8 +61,9 @@ class ZipReader {
 
   std::string path_;
   std::shared_ptr<const os::FileDescriptor> descriptor_;
-  std::shared_ptr<const void> memory_;
-  std::span<const std::byte> file_;
+  std::uint64_t file_bytes_ = 0;
+  std::vector<std::byte> directory_;  // while it is read
+  std::uint64_t directory_begin_ = 0;
   std::map<std::string, Found, std::less<>> records_;
 };
 

@@ -68,13 +68,27 @@ TEST_F(Zip, GivesBackWhatWasWritten) {
   write_some();
   const ZipReader reader(path());
   EXPECT_TRUE(reader.sealed());
-  EXPECT_EQ(reader.text_of("data.pkl"), "a pickle");
-  EXPECT_EQ(reader.text_of("data/0"), std::string(1000, 'x'));
-  EXPECT_EQ(reader.text_of("data/1"), "");
-  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(reader.bytes_of("data/0").data()) % 64, 0U);
+  EXPECT_EQ(reader.read_text("data.pkl"), "a pickle");
+  EXPECT_EQ(reader.read_text("data/0"), std::string(1000, 'x'));
+  EXPECT_EQ(reader.read_text("data/1"), "");
+  EXPECT_EQ(reader.extent_of("data/0").begin % 64, 0U);
   reader.verify();
-  EXPECT_THAT([&] { static_cast<void>(reader.bytes_of("data/2")); },
+  std::string part(3, ' ');
+  reader.read_part("data.pkl", 2, std::as_writable_bytes(std::span(part)));
+  EXPECT_EQ(part, "pic");
+  EXPECT_THAT([&] { reader.read_part("data.pkl", 6, std::as_writable_bytes(std::span(part))); },
+              ThrowsMessage<ConfigError>(HasSubstr("cut short")));
+  EXPECT_THAT([&] { static_cast<void>(reader.extent_of("data/2")); },
               ThrowsMessage<ConfigError>(AllOf(HasSubstr(path()), HasSubstr("data/2"))));
+}
+
+TEST_F(Zip, AFileThatIsCutWhileItIsReadIsAnError) {
+  write_some();
+  const ZipReader reader(path());
+  fs::resize_file(path(), 100);
+  EXPECT_THAT([&] { static_cast<void>(reader.read_text("data/0")); },
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr(path()), HasSubstr("cut short while it was read"))));
+  EXPECT_THROW(reader.verify(), ConfigError);
 }
 
 TEST_F(Zip, IsNotThereUntilItIsWhole) {
@@ -172,7 +186,7 @@ TEST_F(Zip, WithMoreRecordsThanSixteenBitsCount) {
     writer.finish();
   }
   const ZipReader reader(path());
-  EXPECT_EQ(reader.text_of("data/65999"), "65999");
+  EXPECT_EQ(reader.read_text("data/65999"), "65999");
   reader.verify();
 }
 

@@ -50,9 +50,11 @@ std::string text_in(const Value& value) {
 class WholeSource : public Source {
  public:
   explicit WholeSource(const archive::ZipReader& reader)
-      : Source(reader.path(), archive::unpickle(reader.text_of("data.pkl"), reader.path())),
+      : Source(reader.path(), archive::unpickle(reader.read_text("data.pkl"), reader.path())),
         reader_(reader) {}
-  void require(const TensorRecord& record) const override { static_cast<void>(tensor(record)); }
+  void require(const TensorRecord& record) const override {
+    static_cast<void>(require_record(record, reader_));
+  }
   [[nodiscard]] torch::Tensor tensor(const TensorRecord& record) const override {
     return tensor_of(record, reader_);
   }

@@ -221,12 +221,13 @@ std::optional<CompressionStates> restore_own(const Value* of_ranks, const archiv
     for (int rank = 0; rank < saved; ++rank) {
       auto& of_rank = sent.emplace_back();
       for (const TensorRecord& record : records_in((*list)[static_cast<std::size_t>(rank)])) {
-        const torch::Tensor stored = tensor_of(record, *reader);
-        if (stored.nbytes() > reader->bytes_of("data/" + record.key).size())
+        double bytes = static_cast<double>(element_bytes(record, file));
+        for (const std::int64_t size : record.sizes) bytes *= static_cast<double>(size);
+        if (bytes > static_cast<double>(reader->extent_of("data/" + record.key).size))
           throw ConfigError(
               fmt::format("the checkpoint '{}' is damaged: '{}' of rank {} is larger than its record", file,
                           printable(record.key), rank));
-        of_rank.push_back(stored.contiguous());
+        of_rank.push_back(tensor_of(record, *reader).contiguous());
       }
     }
   });

@@ -171,8 +171,15 @@ torch::Tensor Shards::tensor(const TensorRecord& record) const {
       flat.narrow(0, piece.begin, piece.end - piece.begin)
           .copy_(torch::from_blob(piece.memory.get(), {piece.end - piece.begin},
                                   torch::dtype(type_of(piece.record, path()))));
-  if (const auto found = mapped_.find(record.key); found != mapped_.end())
-    for (const auto& [begin, values] : found->second) flat.narrow(0, begin, values.numel()).copy_(values);
+  if (const auto found = wanted_.find(record.key); found != wanted_.end())
+    for (const auto& [piece, elements] : found->second) {
+      const torch::Tensor into = flat.narrow(0, elements.begin, elements.size());
+      files_.at(piece->shard)
+          .read_part("data/" + piece->record.key,
+                     static_cast<std::size_t>((piece->record.offset + elements.begin - piece->begin) *
+                                              into.element_size()),
+                     {static_cast<std::byte*>(into.mutable_data_ptr()), into.nbytes()});
+    }
   return flat.as_strided(record.sizes, record.strides);
 }
 
@@ -186,20 +193,20 @@ torch::Tensor Shards::whole(const TensorRecord& record) const {
   return values;
 }
 
-void Shards::map(const TensorRecord& record, const std::vector<std::int64_t>& strides,
-                 const Range& elements) {
+void Shards::want(const TensorRecord& record, const std::vector<std::int64_t>& strides,
+                  const Range& elements) {
   const Range needed = record.strides == strides ? elements : Range{0, elements_of(record)};
   for (const auto& piece : set_.pieces_of("data/" + record.key)) {
     const std::int64_t begin = std::max(piece.begin, needed.begin), end = std::min(piece.end, needed.end);
     if (piece.memory || begin >= end) continue;
-    const torch::Tensor values = tensor_of(piece.record, files_.at(piece.shard));
-    mapped_[record.key].emplace_back(begin, values.narrow(0, begin - piece.begin, end - begin));
+    require_record(piece.record, files_.at(piece.shard));
+    wanted_[record.key].push_back({.piece = &piece, .elements = {begin, end}});
   }
 }
 
 void Shards::forget(const TensorRecord& record) {
+  wanted_.erase(record.key);
   set_.forget("data/" + record.key);
-  mapped_.erase(record.key);
 }
 
 std::optional<CompressionStates> Shards::restore_this_rank(const train::TrainingState& state,
@@ -231,7 +238,7 @@ train::EngineState::Values values_of(const std::shared_ptr<Shards>& shards, cons
       .holder = train::EngineState::Holder::spread,
       .has =
           [=, strides = std::move(strides)](std::size_t i, const std::string& name, const Range& elements) {
-            shards->map(record_of(i, name), strides[i], elements);
+            shards->want(record_of(i, name), strides[i], elements);
             return true;
           },
       .forget = [=](std::size_t i, const std::string& name) { shards->forget(record_of(i, name)); }};

@@ -43,9 +43,9 @@ class Shards : public Source {
   // Whether every rank has read all of it.
   [[nodiscard]] bool is_small(const archive::TensorRecord& record) const;
   // From now on tensor() has these elements, too, of a tensor that lies in memory in these strides: where
-  // another rank has read them, from the files, which are mapped, and whose sums that rank has checked.
-  void map(const archive::TensorRecord& record, const std::vector<std::int64_t>& strides,
-           const Range& elements);
+  // another rank has read them, whose sums that rank has checked, this one reads them from the files.
+  void want(const archive::TensorRecord& record, const std::vector<std::int64_t>& strides,
+            const Range& elements);
   // Lets go of what this rank has of it.
   void forget(const archive::TensorRecord& record);
 
@@ -55,10 +55,15 @@ class Shards : public Source {
                                                                    const CheckpointOptions& options);
 
  private:
+  struct Wanted {
+    const archive::ShardSet::Piece* piece;
+    Range elements;
+  };
+
   Group group_;
   archive::ShardSet set_;
   std::vector<archive::ZipReader> files_;
-  std::map<std::string, std::vector<std::pair<std::int64_t, torch::Tensor>>> mapped_;  // from an element on
+  std::map<std::string, std::vector<Wanted>> wanted_;
   mutable torch::Tensor room_;  // of the tensor that was asked for last
 };
 

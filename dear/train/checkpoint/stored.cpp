@@ -59,12 +59,10 @@ std::int64_t element_bytes(const archive::TensorRecord& stored, const std::strin
   return static_cast<std::int64_t>(c10::elementSize(type_of(stored, file)));
 }
 
-torch::Tensor tensor_of(const archive::TensorRecord& stored, const archive::ZipReader& reader) {
+std::int64_t require_record(const archive::TensorRecord& stored, const archive::ZipReader& reader) {
   const auto refuse = [&](const std::string& why) { refuse_record(stored, reader.path(), why); };
-  const at::ScalarType type = type_of(stored, reader.path());
-  const std::span<const std::byte> bytes = reader.bytes_of("data/" + stored.key);
-  const auto element = static_cast<std::int64_t>(c10::elementSize(type));
-  const auto elements = static_cast<std::int64_t>(bytes.size()) / element;
+  const auto elements = static_cast<std::int64_t>(reader.extent_of("data/" + stored.key).size) /
+                        element_bytes(stored, reader.path());
   const bool empty = std::find(stored.sizes.begin(), stored.sizes.end(), 0) != stored.sizes.end();
   double count = 1;
   for (const std::int64_t size : stored.sizes) count *= static_cast<double>(size);
@@ -77,9 +75,17 @@ torch::Tensor tensor_of(const archive::TensorRecord& stored, const archive::ZipR
       refuse("is too small for its tensor");
     last += steps * stored.strides[i];
   }
-  auto* data = const_cast<std::byte*>(bytes.data()) + (empty ? 0 : stored.offset * element);
-  return torch::from_blob(
-      data, stored.sizes, stored.strides, [memory = reader.memory()](void*) {}, torch::dtype(type));
+  return empty ? 0 : last - stored.offset + 1;
+}
+
+torch::Tensor tensor_of(const archive::TensorRecord& stored, const archive::ZipReader& reader) {
+  const std::int64_t reached = require_record(stored, reader);
+  const torch::Tensor memory = torch::empty({reached}, torch::dtype(type_of(stored, reader.path())));
+  const auto begin = static_cast<std::size_t>(stored.offset * element_bytes(stored, reader.path()));
+  if (reached > 0)
+    reader.read_part("data/" + stored.key, begin,
+                     {static_cast<std::byte*>(memory.mutable_data_ptr()), memory.nbytes()});
+  return memory.as_strided(stored.sizes, stored.strides);
 }
 
 std::span<const std::byte> bytes_of(const torch::Tensor& dense) {

@@ -22,7 +22,10 @@ archive::TensorRecord describe(const torch::Tensor& tensor, const std::string& k
 // ConfigError where it is none that PyTorch has.
 at::ScalarType type_of(const archive::TensorRecord& stored, const std::string& file);
 std::int64_t element_bytes(const archive::TensorRecord& stored, const std::string& file);
-// The tensor, on the reader's memory, which it keeps. ConfigError where the record is too small for it.
+// ConfigError where the record is too small for the tensor. Gives how many elements lie between the first
+// that the tensor reaches and the last, both counted.
+std::int64_t require_record(const archive::TensorRecord& stored, const archive::ZipReader& reader);
+// The tensor, read now. ConfigError as above.
 torch::Tensor tensor_of(const archive::TensorRecord& stored, const archive::ZipReader& reader);
 
 // The bytes of a tensor without gaps.
