@@ -252,13 +252,13 @@ std::vector<Wires::Wire> Wires::connect(const Options& options, const std::vecto
       return true;
     });
     if (missing == 0) break;
-    if (options.attendance != nullptr) options.attendance->check();
+    if (options.monitor != nullptr) options.monitor->check();
     for (Question& question : questions) {
       if (!connected(question.peer()) && question.is_refused())
         throw TransportError(fmt::format("rank {} waits for rank {}, which ended while the ranks connected",
                                          options.rank, question.peer()));
     }
-    if (options.attendance == nullptr && next_question.expired()) {
+    if (options.monitor == nullptr && next_question.expired()) {
       questions.clear();
       for (int peer = options.rank + 1; peer < options.size; ++peer)
         if (const auto at = static_cast<std::size_t>(peer); wanted[at] && !connected(peer))
@@ -283,10 +283,10 @@ std::vector<Wires::Wire> Wires::connect(const Options& options, const std::vecto
       if (one->connection()) entries.push_back(one->connection()->to_poll());
     }
     for (const Question& question : questions) entries.push_back(question.to_poll());
-    if (options.attendance != nullptr) options.attendance->add_to(entries);
+    if (options.monitor != nullptr) options.monitor->add_to(entries);
     SteadyTime until = options.deadline.at();
     if (again) until = std::min(until, Deadline::after(kPause).at());
-    if (options.attendance == nullptr) until = std::min(until, next_question.at());
+    if (options.monitor == nullptr) until = std::min(until, next_question.at());
     poll_until(entries, Deadline(until));
   }
   return wires;

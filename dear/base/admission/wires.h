@@ -15,9 +15,9 @@ namespace dear::admission {
 std::string address_of_interface(const std::string& name, int rank);
 
 // Whoever knows, while ranks connect, whether all of them still live.
-class Attendance {
+class Monitor {
  public:
-  virtual ~Attendance() = default;
+  virtual ~Monitor() = default;
   // What wakes it.
   virtual void add_to(std::vector<pollfd>& entries) const = 0;
   // Throws where a rank ended or failed. Never waits.
@@ -35,7 +35,7 @@ class Wires {
     Deadline deadline;         // for all connections together
     std::vector<int> peers{};  // those to connect with; none: all others
     // Null: a rank that is waited for is asked, time and again, whether it still listens.
-    Attendance* attendance = nullptr;
+    Monitor* monitor = nullptr;
   };
   struct Wire {
     os::FileDescriptor socket;  // none to the rank itself
@@ -59,7 +59,7 @@ class Wires {
 
   // By rank, as `places` is. A rank connects to those below it, all at once, and hears those above.
   // TimeoutError naming the ranks without a connection at the deadline; TransportError naming one that ended;
-  // what the attendance throws.
+  // what the monitor throws.
   std::vector<Wire> connect(const Options& options, const std::vector<Place>& places);
 
  private:

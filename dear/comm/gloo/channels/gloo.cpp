@@ -142,7 +142,7 @@ std::unique_ptr<GlooMesh> open_gloo(const GlooOptions& options) {
                                .rank = options.rank,
                                .size = options.size,
                                .deadline = options.deadline,
-                               .attendance = met.get()},
+                               .monitor = met.get()},
                               places);
     met->settle();
   } catch (const Error& error) {

@@ -18,6 +18,8 @@
 #include "dear/base/os/file_descriptor.h"
 #include "dear/base/os/held_name.h"
 #include "dear/base/vocabulary/error.h"
+#include "dear/base/vocabulary/printable.h"
+#include "dear/base/vocabulary/say.h"
 #include "dear/comm/gloo/meeting/host.h"
 
 namespace dear::channels {
@@ -30,6 +32,8 @@ using admission::Visit;
 using Kind = MeetingMessage::Kind;
 
 constexpr std::chrono::milliseconds kRetry{20};
+// How often a name that is not known is asked for.
+constexpr std::chrono::milliseconds kNameRetry{250};
 // How long rank 0 waits for one before it at its place.
 constexpr std::chrono::duration<double> kHeldPlace = std::chrono::seconds(1);
 // How long a rank that has come waits for rank 0 to say who has not.
@@ -233,16 +237,25 @@ class Alone final : public Meeting {
 
 }  // namespace
 
+// The name of a host that is being started may be known later than this rank is, as in Kubernetes.
 Addresses addresses_of_master(const MeetingOptions& options, int type) {
-  addrinfo* found = nullptr;
   const addrinfo hints{.ai_family = AF_UNSPEC, .ai_socktype = type};
-  const int error = getaddrinfo(options.master_address.c_str(), std::to_string(options.master_port).c_str(),
-                                &hints, &found);
-  if (error != 0) {
-    throw TransportError(fmt::format("rank {} cannot find the host {} of rank 0: {} (check MASTER_ADDR)",
-                                     options.rank, options.master_address, gai_strerror(error)));
+  const std::string port = std::to_string(options.master_port);
+  const Deadline unknown = Deadline::after(options.deadline.remaining() / 2);
+  for (bool told = false;; told = true) {
+    addrinfo* found = nullptr;
+    const int error = getaddrinfo(options.master_address.c_str(), port.c_str(), &hints, &found);
+    if (error == 0) return {found, freeaddrinfo};
+    const bool may_come = error == EAI_AGAIN || error == EAI_NONAME;
+    if (!may_come || (error == EAI_AGAIN ? options.deadline : unknown).expired()) {
+      throw TransportError(fmt::format("rank {} cannot find the host {} of rank 0: {} (check MASTER_ADDR)",
+                                       options.rank, options.master_address, gai_strerror(error)));
+    }
+    if (!told)
+      tell({}, fmt::format("rank {} asks again for the host {} of rank 0: {}", options.rank,
+                           printable(options.master_address), gai_strerror(error)));
+    poll(nullptr, 0, static_cast<int>(kNameRetry.count()));
   }
-  return {found, freeaddrinfo};
 }
 
 std::string meeting_key(const MeetingOptions& options) {

@@ -26,7 +26,7 @@ struct MeetingOptions {
 
 // Ranks that have met, and connect to each other. Each still has its connection to rank 0, which so sees who
 // ends meanwhile, and tells all the same. One without a settle() has failed, as the others see it.
-class Meeting : public admission::Attendance {
+class Meeting : public admission::Monitor {
  public:
   // By rank; the rank's own is empty.
   [[nodiscard]] const std::vector<std::string>& messages() const { return received_; }

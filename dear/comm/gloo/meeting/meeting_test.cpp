@@ -1,5 +1,6 @@
 #include "dear/comm/gloo/meeting/meeting.h"
 
+#include <algorithm>
 #include <fcntl.h>
 #include <functional>
 #include <memory>
@@ -477,9 +478,17 @@ TEST(Meeting, BadPlacesAreRefused) {
   EXPECT_THAT(
       report({.rank = 2, .size = 2, .master_address = "127.0.0.1", .master_port = 4711, .deadline = soon}),
       StartsWith("ConfigError: there is no rank 2"));
-  const MeetingOptions nowhere{
-      .rank = 1, .size = 2, .master_address = "no.such.host.invalid", .master_port = 4711, .deadline = soon};
+  MeetingOptions nowhere{.rank = 1,
+                         .size = 2,
+                         .master_address = "no.such.host.invalid",
+                         .master_port = 4711,
+                         .deadline = Deadline::after(std::chrono::milliseconds(600))};
+  ::testing::internal::CaptureStderr();
   EXPECT_THAT(report(nowhere), AllOf(ContainsRegex("^TransportError: rank 1 .*no.such.host")));
+  const std::string told = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(told, StartsWith("dear: rank 1 asks again for the host no.such.host.invalid of rank 0: "));
+  EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1);  // once, however often it asks
+  nowhere.deadline = Deadline::after(std::chrono::milliseconds(0));
   EXPECT_THAT(os::testing::report_of([&] { own_address(nowhere); }), StartsWith("TransportError: rank 1 "));
 }
 
