@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import select
+import shutil
 import signal
 import statistics
 import struct
@@ -70,7 +71,7 @@ def in_ranks(ranks: int, act: Callable[[int], Any], limit: float, **variables: s
                 os.dup2(output.fileno(), 2)
                 os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), TORCHELASTIC_RUN_ID=name, MASTER_PORT=str(port))
                 os.environ.update(WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks), **variables)
-                run_rank(lambda rank=rank: act(rank), say)
+                run_rank(act, rank, say)
             os.close(say)
             children.append((pid, os.pidfd_open(pid), heard))
         results = []
@@ -87,11 +88,11 @@ def in_ranks(ranks: int, act: Callable[[int], Any], limit: float, **variables: s
     return results
 
 
-def run_rank(act: Callable[[], Any], say: int) -> NoReturn:
+def run_rank(act: Callable[[int], Any], rank: int, say: int) -> NoReturn:
     """Ends as Python ends, but nothing is destroyed."""
     code = 1
     try:
-        os.write(say, json.dumps(act()).encode())
+        os.write(say, json.dumps(act(rank)).encode())
         code = 0
     except BaseException as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
@@ -199,7 +200,7 @@ def event_seconds(build: pathlib.Path) -> tuple[float, str]:
         archives = [
             str(build / "lib" / "base" / name / f"libdear_{name}.a") for name in ("recorder", "os", "vocabulary")
         ]
-        words = ["c++", "-std=c++20", "-O3", "-DNDEBUG", "-DFMT_HEADER_ONLY", f"-I{root}", str(source), *archives]
+        words = ["c++", "-std=c++20", "-O3", "-DNDEBUG", f"-I{root}", str(source), *archives, "-lfmt"]
         try:
             subprocess.run([*words, "-o", program], check=True, capture_output=True)
         except (OSError, subprocess.CalledProcessError) as error:
@@ -213,13 +214,18 @@ def event_seconds(build: pathlib.Path) -> tuple[float, str]:
 def steps(options: argparse.Namespace) -> dict[str, Any]:
     batch = batch_of_ten_milliseconds()
     count = max(10, round(options.seconds / 0.010))
-    with tempfile.TemporaryDirectory(prefix="dear-costs-") as folder:
+    folder = tempfile.mkdtemp(
+        prefix="dear-costs-"
+    )  # ranks run what is registered for the end, so no TemporaryDirectory
+    try:
         whole = in_ranks(2, lambda rank: train(rank, batch, count), 4 * options.seconds, DEAR_RECORD=folder)
         took: dict[str, list[float]] = {"": [], folder: []}
         for pair in range(options.record_pairs):
             for record in ("", folder) if pair % 2 == 0 else (folder, ""):
                 ran = in_ranks(2, lambda rank: train(rank, batch, options.record_steps), 0, DEAR_RECORD=record)
                 took[record].append(ran[0]["step"])
+    finally:
+        shutil.rmtree(folder)
     seconds, how = event_seconds(options.build)
     step = max(one["step"] for one in whole)
     beats, events = max(one["liveness"] for one in whole), max(one["events"] for one in whole)

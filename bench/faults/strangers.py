@@ -29,7 +29,7 @@ import zlib
 from typing import Any
 
 from stranger import KINDS
-from watched_job import Ran, record_packet, record_stream, run
+from watched_job import Ran, free_port, record_packet, record_stream, run
 
 BACKENDS = ("gloo", "gloo+secret", "shm", "cpu:dear", "elastic")
 
@@ -147,7 +147,7 @@ def compare(
     wild: list[Ran] = []
     for pair in range(options.pairs):
         for one in ("", kind) if pair % 2 == 0 else (kind, ""):
-            ran = run(options, backend, one, recorded, draw)
+            ran = run(options, backend, one, recorded, draw.randrange(2**32))
             (wild if one else calm).append(ran)
             if ran.wrong and not one:
                 raise RuntimeError(f"a job without strangers failed: {ran.wrong}")
@@ -222,12 +222,13 @@ def main() -> int:
     options.files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     rows = []
     draw = random.Random(options.seed)
+    options.port = free_port(draw)
     with tempfile.NamedTemporaryFile(prefix="dear-strangers-") as secret:
         secret.write(os.urandom(32))
         secret.flush()
         options.secret = secret.name
-        packet = record_packet(options, draw)
-        streams = {name: record_stream(options, name, draw) for name in ("gloo", "gloo+secret")}
+        packet = record_packet(options)
+        streams = {name: record_stream(options, name) for name in ("gloo", "gloo+secret")}
         for backend in backends:
             recorded: dict[int, bytes] = {socket.SOCK_STREAM: streams.get(backend, streams["gloo"])}
             recorded[socket.SOCK_SEQPACKET] = packet

@@ -25,7 +25,7 @@ from faults import processes_of
 from stranger import Port, Stranger, has, listening
 
 PATIENCE = 120.0  # seconds for each wait on a job
-RUN = uuid.uuid4().hex  # all jobs of a backend have one name, so that what was said at one meeting is tried at others
+RUN = uuid.uuid4().hex  # all jobs of a backend have one name and port, so that what was said at one meeting fits others
 
 
 @dataclasses.dataclass
@@ -49,9 +49,9 @@ def free_port(draw: random.Random) -> int:
 
 
 class Job:
-    def __init__(self, options: argparse.Namespace, backend: str, folder: pathlib.Path, draw: random.Random) -> None:
+    def __init__(self, options: argparse.Namespace, backend: str, folder: pathlib.Path) -> None:
         self.options, self.backend, self.folder, self.ran = options, backend, folder, Ran()
-        self.port, self.mark = free_port(draw), f"strangers-{uuid.uuid4().hex}"
+        self.mark = f"strangers-{uuid.uuid4().hex}"
         self.processes: list[subprocess.Popen[bytes]] = []
         self.pids: list[int] = []
         self.stranger: Optional[Stranger] = None
@@ -96,13 +96,13 @@ class Job:
         if self.backend == "gloo+secret":
             own["DEAR_SECRET_FILE"] = given.secret
         for rank in ranks:
-            port = meets_at if meets_at is not None and rank == given.ranks - 1 else self.port
+            port = meets_at if meets_at is not None and rank == given.ranks - 1 else self.options.port
             here = {**own, "RANK": str(rank), "LOCAL_RANK": str(rank), "MASTER_PORT": str(port)}
             self.processes.append(subprocess.Popen(words, env=here, stdout=output, stderr=output))
 
     def sample(self) -> bool:
         """Looks at all ports; whether the job has a new one."""
-        now, is_new = dict(listening(self.port)), False
+        now, is_new = dict(listening(self.options.port)), False
         for inode, port in now.items():
             if inode not in self.known and inode not in self.foreign:
                 if has(self.pids, inode):
@@ -198,10 +198,10 @@ def after(seconds: float) -> Callable[[], bool]:
     return lambda: time.monotonic() > end
 
 
-def run(options: argparse.Namespace, backend: str, kind: str, recorded: dict[int, bytes], draw: random.Random) -> Ran:
+def run(options: argparse.Namespace, backend: str, kind: str, recorded: dict[int, bytes], seed: int) -> Ran:
     with tempfile.TemporaryDirectory(prefix="dear-strangers-") as folder:
-        with Job(options, backend, pathlib.Path(folder), draw) as job:
-            job.run(kind, recorded, draw.randrange(2**32))
+        with Job(options, backend, pathlib.Path(folder)) as job:
+            job.run(kind, recorded, seed)
         return job.ran
 
 
@@ -230,17 +230,17 @@ def carry(listener: socket.socket, port: int, file: pathlib.Path) -> None:
                 file.write_bytes(said)
 
 
-def record_stream(options: argparse.Namespace, backend: str, draw: random.Random) -> bytes:
+def record_stream(options: argparse.Namespace, backend: str) -> bytes:
     """Of a whole meeting over TCP."""
     with (
         tempfile.TemporaryDirectory(prefix="dear-strangers-") as folder,
         socket.create_server(("127.0.0.1", 0)) as listener,
     ):
-        with Job(options, backend, pathlib.Path(folder), draw) as job:
+        with Job(options, backend, pathlib.Path(folder)) as job:
             pid = os.fork()
             if pid == 0:
                 try:
-                    carry(listener, job.port, pathlib.Path(folder, "said"))
+                    carry(listener, options.port, pathlib.Path(folder, "said"))
                 finally:
                     os._exit(0)
             try:
@@ -253,13 +253,13 @@ def record_stream(options: argparse.Namespace, backend: str, draw: random.Random
         return pathlib.Path(folder, "said").read_bytes()
 
 
-def record_packet(options: argparse.Namespace, draw: random.Random) -> bytes:
+def record_packet(options: argparse.Namespace) -> bytes:
     """The last rank's hello at the local socket of a meeting, whose name a whole job tells."""
-    name = run(options, "shm", "", {}, draw).names.pop()
+    name = run(options, "shm", "", {}, 0).names.pop()
     with tempfile.TemporaryDirectory(prefix="dear-strangers-") as folder:
         last = options.ranks - 1
         with (
-            Job(options, "shm", pathlib.Path(folder), draw) as job,
+            Job(options, "shm", pathlib.Path(folder)) as job,
             socket.socket(1, socket.SOCK_SEQPACKET) as listener,
         ):
             listener.bind(name)
