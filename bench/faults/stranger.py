@@ -178,22 +178,23 @@ class Stranger:
 
     def _visit(self, port: Port) -> bool:
         """Whether somebody listened."""
-        if port.family == 0:  # a pipe of the launcher
-            with contextlib.suppress(OSError), open(port.address, "wb", buffering=0) as pipe:
-                return pipe.write(b"0 again 0\n1 comes\n") is not None
-            return False
-        is_another = port.label.startswith("@dear") and os.geteuid() == 0
-        guest = socket.socket(port.family, port.type)
-        guest.settimeout(0.1)
+        is_another = os.geteuid() == 0 and (port.family == 0 or port.label.startswith("@dear"))
         try:
             if is_another:
                 os.seteuid(NOBODY)
-            guest.connect(port.address)
-            if port.family != socket.AF_UNIX and guest.getsockname() == guest.getpeername():
-                guest.close()  # nobody listens, and the kernel gave this socket the port
-                return False
+            if port.family == 0:  # a pipe of the launcher
+                with open(port.address, "wb", buffering=0) as pipe:
+                    return bool(pipe.write(b"0 again 0\n1 comes\n"))
+            guest = socket.socket(port.family, port.type)
+            try:
+                guest.settimeout(0.1)
+                guest.connect(port.address)
+                if port.family != socket.AF_UNIX and guest.getsockname() == guest.getpeername():
+                    raise OSError("nobody listens, and the kernel gave this socket the port")
+            except OSError:
+                guest.close()
+                raise
         except OSError:
-            guest.close()
             return False
         finally:
             if is_another:

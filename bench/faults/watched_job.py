@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import select
 import signal
 import socket
@@ -88,7 +89,7 @@ class Job:
         words += ["--steps", str(given.steps), "--width", str(given.width)]
         output = open(self.folder / "output", "ab")
         if self.backend == "elastic":
-            words = [given.dear, "launch", "--elastic", f"{given.ranks}:{given.ranks}", "--", *words]
+            words = [given.dear, "launch", "--elastic", f"1:{given.ranks}", "--restarts", "1", "--", *words]
             self.processes = [subprocess.Popen(words, env=own, stdout=output, stderr=output)]
             return
         own.update(MASTER_ADDR="127.0.0.1", WORLD_SIZE=str(given.ranks), LOCAL_WORLD_SIZE=str(given.ranks))
@@ -156,13 +157,17 @@ class Job:
             for rank in ranks[:-1]:
                 (self.folder / f"go-{rank}").touch()
             self.watch(after(self.options.hold))
-            self.watch(self.have_done_enough)
+            if self.known:  # members of an elastic job open no port until all of them are ready
+                given_up = after(60.0)
+                self.watch(lambda: self.have_done_enough() or given_up())
             (self.folder / f"go-{last}").touch()
             self.run_in_slices(of_last, lambda: self.all_have("met", ranks))
             self.watch(lambda: self.all_have("met", ranks))
             self.enter("after")
             self.watch(lambda: all(process.poll() is not None for process in self.processes), pause=0.05)
             results = [json.loads((self.folder / f"result-{rank}").read_text()) for rank in ranks]
+            if re.search("takes its place|restart [0-9]", (self.folder / "output").read_text(errors="replace")):
+                raise RuntimeError("a rank failed and was replaced")
             self.ran.digest = " ".join(sorted(one["digest"] for one in results))
             self.ran.step, self.ran.peak = results[0]["step"], results[0]["peak"]
         except (RuntimeError, OSError) as error:
@@ -188,7 +193,8 @@ class Job:
         while not until() and not is_over() and not any(process.poll() for process in self.processes):
             os.kill(pid, signal.SIGSTOP)
             if self.sample():
-                self.watch(after(self.options.stretch))
+                stretched, given_up = after(self.options.stretch), after(self.options.stretch + 5.0)
+                self.watch(lambda: stretched() and (self.have_done_enough() or given_up()))
             os.kill(pid, signal.SIGCONT)
             time.sleep(0.0003)
 
