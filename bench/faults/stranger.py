@@ -141,6 +141,7 @@ class Stranger:
 
     def _live(self, heard: int, report: int) -> None:
         ports: dict[str, Port] = {}
+        resting: dict[Port, float] = {}
         phase, turn, unread = "before", 0, b""
         counts: collections.Counter[str] = collections.Counter()
         quota = {"half-open": self._options.half_open, "fields": 200}.get(self._kind, 100)
@@ -164,13 +165,20 @@ class Stranger:
                     begin, used = time.monotonic(), time.process_time()
                 continue
             turn += 1
-            port = list(ports.values())[turn % len(ports)]
+            now = time.monotonic()
+            open_ = [port for port in ports.values() if resting.get(port, 0.0) <= now]
+            if not open_:
+                next_at = now + 0.01
+                continue
+            port = open_[turn % len(open_)]
             came = self._visit(port)
             counts[f"{port.label}/{phase}/{'came' if came else 'refused'}"] += 1
             counts[phase] += came
             if phase == "at" and came and counts[phase] == quota:
                 os.write(report, b"enough\n")
             hurries = self._kind == "half-open" and phase == "at" and counts[phase] < quota
+            if hurries and not came:
+                resting[port] = time.monotonic() + 0.1
             next_at = time.monotonic() if hurries else max(next_at + 1 / self._options.rate, time.monotonic() - 0.1)
         seconds = time.monotonic() - begin
         told = {"counts": counts, "share": (time.process_time() - used) / seconds, "held": len(self._held)}
@@ -187,7 +195,7 @@ class Stranger:
                     return bool(pipe.write(b"0 again 0\n1 comes\n"))
             guest = socket.socket(port.family, port.type)
             try:
-                guest.settimeout(0.1)
+                guest.settimeout(0.05)
                 guest.connect(port.address)
                 if port.family != socket.AF_UNIX and guest.getsockname() == guest.getpeername():
                     raise OSError("nobody listens, and the kernel gave this socket the port")

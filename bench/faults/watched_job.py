@@ -110,7 +110,7 @@ class Job:
                     self.known[inode], is_new = port, True
                     if port.label.startswith("@dear"):
                         self.ran.names.add(port.address)
-                    if self.stranger is not None and port.label != "MASTER_PORT":
+                    if self.stranger is not None and self.is_ours(port) and port.label != "MASTER_PORT":
                         self.stranger.say(name=inode, port=port)
                 else:
                     self.foreign.add(inode)
@@ -158,7 +158,7 @@ class Job:
                 (self.folder / f"go-{rank}").touch()
             self.watch(after(self.options.hold))
             if self.known:  # members of an elastic job open no port until all of them are ready
-                given_up = after(60.0)
+                given_up = after(30.0)
                 self.watch(lambda: self.have_done_enough() or given_up())
             (self.folder / f"go-{last}").touch()
             self.run_in_slices(of_last, lambda: self.all_have("met", ranks))
@@ -180,9 +180,15 @@ class Job:
         variables = dict(one.split("=", 1) for one in told if "=" in one)
         self.stranger = Stranger(kind, recorded, self.options, seed)
         master = ("127.0.0.1", int(variables["MASTER_PORT"]))
-        self.stranger.say(name="master", port=Port("MASTER_PORT", socket.AF_INET, socket.SOCK_STREAM, master))
+        port = Port("MASTER_PORT", socket.AF_INET, socket.SOCK_STREAM, master)
+        if self.is_ours(port):
+            self.stranger.say(name="master", port=port)
         for pipe in filter(None, variables.get("DEAR_MEMBERSHIP", "").split(":")):
             self.stranger.say(name=pipe, port=Port("/proc/PID/fd/N of the launcher", 0, socket.SOCK_STREAM, pipe))
+
+    def is_ours(self, port: Port) -> bool:
+        """Whether strangers come to it: on "cpu:dear/local" not to those of PyTorch's TCPStore and its Gloo."""
+        return self.backend != "cpu:dear/local" or port.family == socket.AF_UNIX
 
     def have_done_enough(self) -> bool:
         return self.stranger is None or bool(select.select([self.stranger.told], [], [], 0)[0])
