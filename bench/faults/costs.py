@@ -74,14 +74,18 @@ def in_ranks(ranks: int, act: Callable[[int], Any], limit: float, **variables: s
                 run_rank(act, rank, say)
             os.close(say)
             children.append((pid, os.pidfd_open(pid), heard))
-        results = []
-        for pid, process, heard in children:
-            if not select.select([process], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        results: list[Any] = []
+        try:
+            for pid, process, heard in children:
+                if not select.select([process], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                    os.kill(pid, signal.SIGKILL)
+                has_failed = os.waitpid(pid, 0)[1] != 0
+                os.close(process)
+                with os.fdopen(heard, "rb") as result:
+                    results.append(None if has_failed else json.loads(result.read()))
+        finally:
+            for pid, _, _ in children[len(results) :]:
                 os.kill(pid, signal.SIGKILL)
-            os.close(process)
-            has_failed = os.waitpid(pid, 0)[1] != 0
-            with os.fdopen(heard, "rb") as result:
-                results.append(None if has_failed else json.loads(result.read()))
         if None in results:
             output.seek(0)
             raise RuntimeError(f"rank {results.index(None)} failed: {output.read().decode(errors='replace')}")
@@ -292,14 +296,24 @@ def main() -> int:
         wrong = "--pairs, --record-pairs and --record-steps must be at least 1, --seconds above 0"
     elif os.geteuid() != 0:
         wrong = "it must run as root: ranks without liveness are in namespaces of their own"
+    try:
+        if options.json:
+            open(options.json, "a").close()
+    except OSError as error:
+        wrong = f"cannot write {options.json}: {error.strerror}"
     if wrong:
         print(f"costs.py: {wrong}", file=sys.stderr)
         return 2
     for name in [one for one in os.environ if one.startswith(("TORCHELASTIC", "SLURM", "OMPI", "DEAR_"))]:
         del os.environ[name]
     os.environ.update(MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1")
-    import_all(False)
-    begun, trained = starts(options), steps(options)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        import_all(False)
+        begun, trained = starts(options), steps(options)
+    except (ImportError, RuntimeError) as error:
+        print(f"costs.py: {error}", file=sys.stderr)
+        return 2
     print(table(options, begun, trained))
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps({"start": begun, "steps": trained}, indent=1))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import ctypes
 import datetime
 import json
 import os
@@ -21,6 +22,7 @@ import pathlib
 import random
 import resource
 import shutil
+import signal
 import socket
 import statistics
 import struct
@@ -31,7 +33,7 @@ import zlib
 from typing import Any
 
 from stranger import KINDS
-from watched_job import Ran, free_port, record_packet, record_stream, run
+from watched_job import PATIENCE, Ran, after, free_port, record_packet, record_stream, run
 
 BACKENDS = ("gloo", "gloo+secret", "shm", "cpu:dear/local", "cpu:dear", "elastic")
 TIMEOUT = 90.0  # seconds for each wait of a rank
@@ -57,6 +59,8 @@ def train(folder: pathlib.Path, backend: str, steps: int, width: int) -> None:
 
     import dear
 
+    if backend != "elastic":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: ends with the bench
     rank, ranks, batch = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), 64
     torch.set_num_threads(1)
     torch.manual_seed(1)
@@ -65,7 +69,10 @@ def train(folder: pathlib.Path, backend: str, steps: int, width: int) -> None:
     x = torch.randn(batch * ranks, width)
     (folder / f"here-{rank}.new").write_text(str(os.getpid()))
     os.rename(folder / f"here-{rank}.new", folder / f"here-{rank}")
+    given_up = after(PATIENCE)
     while not (folder / f"go-{rank}").exists():
+        if given_up():
+            raise TimeoutError("the bench has ended")
         time.sleep(0.01)
     pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak is that of now on
     memory = mebibytes("VmRSS")
@@ -163,7 +170,7 @@ def compare(
     seen: dict[str, set[str]] = collections.defaultdict(set)
     for ran in wild:
         counts.update(ran.told["counts"])
-    for ran in wild + calm:
+    for ran in wild:
         for label, phases in ran.seen.items():
             seen[label] |= phases
     whole = [ran for ran in wild if not ran.wrong] or [Ran(step=float("nan"), peak=float("nan"))]
@@ -181,6 +188,30 @@ def compare(
         "memory": middle(ran.peak for ran in whole) - middle(ran.peak for ran in calm),
         "share": middle(ran.told["share"] for ran in wild),
     }
+
+
+def measure(options: argparse.Namespace, backends: list[str], kinds: list[str]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    draw = random.Random(options.seed)
+    options.port = free_port(draw)
+    with tempfile.NamedTemporaryFile(prefix="dear-strangers-") as secret:
+        secret.write(os.urandom(32))
+        secret.flush()
+        options.secret = secret.name
+        packet = record_packet(options)
+        streams = {name: record_stream(options, name) for name in ("gloo", "gloo+secret")}
+        for backend in backends:
+            recorded: dict[int, bytes] = {socket.SOCK_STREAM: streams.get(backend, streams["gloo"])}
+            recorded[socket.SOCK_SEQPACKET] = packet
+            for kind in kinds:
+                rows.append(compare(options, backend, kind, recorded, draw))
+                print(
+                    f"{backend}, {kind}: {len(rows[-1]['harmed'])} harmed, step {rows[-1]['ratio']:.3f}",
+                    file=sys.stderr,
+                )
+                for why in rows[-1]["harmed"]:
+                    print(f"    {why}", file=sys.stderr)
+    return rows
 
 
 def main() -> int:
@@ -216,35 +247,26 @@ def main() -> int:
         wrong = "it must run as root: some strangers are another user"
     elif "elastic" in backends and shutil.which(options.dear) is None:
         wrong = f"there is no program '{options.dear}': give --dear, or leave out the backend elastic"
+    try:
+        if options.json:
+            open(options.json, "a").close()
+    except OSError as error:
+        wrong = f"cannot write {options.json}: {error.strerror}"
     if wrong:
         print(f"strangers.py: {wrong}", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options.files = options.half_open + 200
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(
             resource.RLIMIT_NOFILE, (options.files, max(options.files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
         )
     options.files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    rows = []
-    draw = random.Random(options.seed)
-    options.port = free_port(draw)
-    with tempfile.NamedTemporaryFile(prefix="dear-strangers-") as secret:
-        secret.write(os.urandom(32))
-        secret.flush()
-        options.secret = secret.name
-        packet = record_packet(options)
-        streams = {name: record_stream(options, name) for name in ("gloo", "gloo+secret")}
-        for backend in backends:
-            recorded: dict[int, bytes] = {socket.SOCK_STREAM: streams.get(backend, streams["gloo"])}
-            recorded[socket.SOCK_SEQPACKET] = packet
-            for kind in kinds:
-                rows.append(compare(options, backend, kind, recorded, draw))
-                print(
-                    f"{backend}, {kind}: {len(rows[-1]['harmed'])} harmed, step {rows[-1]['ratio']:.3f}",
-                    file=sys.stderr,
-                )
-                for why in rows[-1]["harmed"]:
-                    print(f"    {why}", file=sys.stderr)
+    try:
+        rows = measure(options, backends, kinds)
+    except RuntimeError as error:
+        print(f"strangers.py: {error}", file=sys.stderr)
+        return 2
     print(table(options, rows))
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(rows, indent=1))
