@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import contextlib
 import ctypes
 import json
 import os
@@ -109,8 +110,9 @@ def liveness_seconds() -> float:
     """Processor time of the threads that watch whether ranks live; -1 where there is none."""
     found = []
     for task in pathlib.Path("/proc/self/task").iterdir():
-        if (task / "comm").read_text().strip() == "dear-liveness":
-            found.append(int((task / "schedstat").read_text().split()[0]) / 1e9)
+        with contextlib.suppress(OSError):  # a thread may just end
+            if (task / "comm").read_text().strip() == "dear-liveness":
+                found.append(int((task / "schedstat").read_text().split()[0]) / 1e9)
     return sum(found) if found else -1.0
 
 
