@@ -89,7 +89,7 @@ def train(folder: pathlib.Path, backend: str, steps: int, width: int) -> None:
             (folder / f"met-{rank}").touch()
 
     if backend == "elastic":
-        run = dear.Elastic(net, optimizer, samples=len(x), batch=len(x), epochs=steps, timeout=TIMEOUT)
+        run = dear.Elastic(net, optimizer, samples=len(x), batch=len(x), epochs=steps, fusion="layer", timeout=TIMEOUT)
         for one in run:
             with one as indices:
                 step(run.model, x[indices])
@@ -99,7 +99,7 @@ def train(folder: pathlib.Path, backend: str, steps: int, width: int) -> None:
             model: Any = nn.parallel.DistributedDataParallel(net)
         else:
             group = dear.init(backend=backend.partition("+")[0], timeout=TIMEOUT)
-            model, optimizer = dear.distribute(net, optimizer, process_group=group, timeout=TIMEOUT)
+            model, optimizer = dear.distribute(net, optimizer, process_group=group, fusion="layer", timeout=TIMEOUT)
         for _ in range(steps):
             step(model, x[batch * rank : batch * (rank + 1)])
     digest = zlib.crc32(struct.pack(f"{len(losses)}d", *losses))

@@ -56,6 +56,7 @@ class Job:
         self.processes: list[subprocess.Popen[bytes]] = []
         self.pids: list[int] = []
         self.stranger: Optional[Stranger] = None
+        self.news = self.visited = 0  # ports seen, and those that stayed for strangers
         self.phase, self.known, self.foreign = "before", dict[str, Port](), set[str]()
 
     def __enter__(self) -> Job:
@@ -101,13 +102,14 @@ class Job:
             here = {**own, "RANK": str(rank), "LOCAL_RANK": str(rank), "MASTER_PORT": str(port)}
             self.processes.append(subprocess.Popen(words, env=here, stdout=output, stderr=output))
 
-    def sample(self) -> bool:
-        """Looks at all ports; whether the job has a new one."""
-        now, is_new = dict(listening(self.options.port)), False
+    def sample(self) -> None:
+        """Looks at all ports."""
+        now = dict(listening(self.options.port))
         for inode, port in now.items():
             if inode not in self.known and inode not in self.foreign:
                 if has(self.pids, inode):
-                    self.known[inode], is_new = port, True
+                    self.known[inode] = port
+                    self.news += 1
                     if port.label.startswith("@dear"):
                         self.ran.names.add(port.address)
                     if self.stranger is not None and self.is_ours(port) and port.label != "MASTER_PORT":
@@ -120,7 +122,6 @@ class Job:
         for inode in self.known.keys() - now.keys():
             if self.known.pop(inode).label != "MASTER_PORT" and self.stranger is not None:
                 self.stranger.say(gone=inode)
-        return is_new
 
     def watch(self, until: Callable[[], bool], seconds: float = PATIENCE, pause: float = 0.002) -> None:
         deadline = time.monotonic() + seconds
@@ -160,6 +161,7 @@ class Job:
             if self.known:  # members of an elastic job open no port until all of them are ready
                 given_up = after(30.0)
                 self.watch(lambda: self.have_done_enough() or given_up())
+            self.visited = self.news
             (self.folder / f"go-{last}").touch()
             self.run_in_slices(of_last, lambda: self.all_have("met", ranks))
             self.watch(lambda: self.all_have("met", ranks))
@@ -200,7 +202,9 @@ class Job:
         try:
             while not until() and not is_over() and not any(process.poll() for process in self.processes):
                 os.kill(pid, signal.SIGSTOP)
-                if self.sample():
+                self.sample()
+                while self.visited < self.news:  # also those that open meanwhile
+                    self.visited = self.news
                     stretched, given_up = after(self.options.stretch), after(self.options.stretch + 5.0)
                     self.watch(lambda: stretched() and (self.have_done_enough() or given_up()))
                 os.kill(pid, signal.SIGCONT)
