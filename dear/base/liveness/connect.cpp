@@ -104,6 +104,17 @@ class Connecting {
   const Node& node_;
 };
 
+// A rank that fails here, maybe since another one has failed already, is not to be taken for one that died.
+void take_leave(const Connected& connected, int rank, const std::string& why) {
+  const std::string word = to_bytes(read_sentence(why, rank, Cause::lost));
+  for (const auto& one : connected.neighbours) {
+    if (one->rank == connected.node.parent)
+      one->say({.kind = Message::Kind::word, .rank = rank, .text = word});
+    one->say({.kind = Message::Kind::left, .rank = rank});
+    one->send();
+  }
+}
+
 }  // namespace
 
 std::optional<Connected> connect(const Liveness::Options& options, const Liveness::Exchange& exchange) {
@@ -137,8 +148,13 @@ std::optional<Connected> connect(const Liveness::Options& options, const Livenes
   } catch (const Error&) {
     works.clear();
   }
-  for (const std::string& one : exchange(works))
-    if (one.empty()) return std::nullopt;
+  try {
+    for (const std::string& one : exchange(works))
+      if (one.empty()) return std::nullopt;
+  } catch (const std::exception& error) {
+    take_leave(result, options.rank, error.what());
+    throw;
+  }
   return result;
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 // How long a cause may take to overtake what follows from it. A connection is lost before the kernel of the
 // other host has said why.
-constexpr std::chrono::milliseconds kSettle{50}, kSettleLost{500}, kPlace{1000};
+constexpr std::chrono::milliseconds kSettle{50}, kSettleLost{500}, kPlace{400};
 
 }  // namespace
 

@@ -63,7 +63,7 @@ TEST(Judge, AsksWhereALateRankIs) {
   Judge judge = judge_of(3);
   judge.hear(0, word(1, Cause::timeout, "rank 1 did not come within 3 s"), at(0));
   EXPECT_EQ(judge.asks(), 1);
-  EXPECT_EQ(judge.due(), at(1000));
+  EXPECT_EQ(judge.due(), at(400));
   judge.note_place(1, "is in the program's own code");
   EXPECT_FALSE(judge.asks());
   EXPECT_EQ(judge.due(), at(50));
@@ -82,6 +82,10 @@ TEST(Word, IsReadFromWhatGroupsThrow) {
   EXPECT_EQ(read("rank 1 left before rank 0 was done with it"), std::pair(1, Cause::left));
   EXPECT_EQ(read("rank 0 lost its connection to rank 2 (reset)"), std::pair(2, Cause::lost));
   EXPECT_EQ(read("rank 0 gave up its barrier: nothing came from rank 3 in time"), std::pair(3, Cause::lost));
+  EXPECT_EQ(read("rank 4 gave up its wait in collective 7: no sign of life from rank 2"),
+            std::pair(2, Cause::timeout));
+  EXPECT_EQ(read("rank 4 gave up its wait in collective 7: no sign of life from rank 0"),
+            std::pair(0, Cause::timeout));
   EXPECT_EQ(read("no memory for rankings"), std::pair(-1, Cause::lost));
   EXPECT_EQ(read("rank 99999999999 died"), std::pair(-1, Cause::lost));
   EXPECT_EQ(word_of(std::make_exception_ptr(TimeoutError("rank 4 (pid 3) did not come")), 0)->cause,

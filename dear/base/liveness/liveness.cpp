@@ -205,7 +205,7 @@ std::shared_ptr<Liveness> Liveness::make(const Options& options, const Exchange&
   std::optional<Connected> connected = connect(options, exchange);
   if (!connected) return nullptr;
   const auto shared = std::make_shared<Shared>();
-  std::shared_ptr<Liveness> made(new Liveness(options.rank, shared));
+  std::shared_ptr<Liveness> made(new Liveness(options.rank, connected->node.parent, shared));
   const auto watch = std::make_shared<Watch>(options.rank, options.epoch, *std::move(connected), shared);
   made->thread_ = os::start_thread("that watches whether ranks live", [watch] { watch->run(); });
   ::pthread_setname_np(made->thread_.native_handle(), "dear-liveness");

@@ -61,13 +61,16 @@ class Liveness {
   std::optional<Verdict> wait(Deadline deadline) noexcept;
 
   [[nodiscard]] int rank() const { return rank_; }
+  // Whether a verdict comes to this rank by that one.
+  [[nodiscard]] bool hears_through(int rank) const { return rank == 0 || rank == parent_; }
 
  private:
   struct Shared;
   class Watch;
-  Liveness(int rank, std::shared_ptr<Shared> shared) : rank_(rank), shared_(std::move(shared)) {}
+  Liveness(int rank, int parent, std::shared_ptr<Shared> shared)
+      : rank_(rank), parent_(parent), shared_(std::move(shared)) {}
 
-  int rank_;
+  int rank_, parent_;
   std::shared_ptr<Shared> shared_;
   std::thread thread_;
   pid_t process_ = getpid();

@@ -24,6 +24,7 @@ using os::testing::run_in_processes;
 using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Each;
 using ::testing::MatchesRegex;
 using ::testing::StartsWith;
 
@@ -86,7 +87,8 @@ struct Rank {
 // Runs ranks on these hosts, by letter; the reports are what each throws by the verdict. `act` is what a rank
 // does before it waits for that.
 std::vector<std::string> reports_of(const std::string& hosts, const std::function<void(Rank&)>& act,
-                                    const std::vector<int>& stopped = {}) {
+                                    const std::vector<int>& stopped = {},
+                                    const std::function<void(int rank, int exchanges)>& exchanged = {}) {
   const auto size = static_cast<int>(hosts.size());
   Board board(size);
   return run_in_processes(
@@ -94,14 +96,17 @@ std::vector<std::string> reports_of(const std::string& hosts, const std::functio
       [&](int rank) {
         board.pid(rank) = ::getpid();
         Rank self{.board = board, .rank = rank, .liveness = nullptr};
-        self.liveness =
-            Liveness::make({.rank = rank,
-                            .size = size,
-                            .key = "the key of the job",
-                            .address = "127.0.0.1",
-                            .host = std::string(1, hosts[static_cast<std::size_t>(rank)]),
-                            .deadline = Deadline::after(kPatience)},
-                           [&](const std::string& mine) { return board.exchange(rank, size, mine); });
+        self.liveness = Liveness::make({.rank = rank,
+                                        .size = size,
+                                        .key = "the key of the job",
+                                        .address = "127.0.0.1",
+                                        .host = std::string(1, hosts[static_cast<std::size_t>(rank)]),
+                                        .deadline = Deadline::after(kPatience)},
+                                       [&, exchanges = 0](const std::string& mine) mutable {
+                                         auto all = board.exchange(rank, size, mine);
+                                         if (exchanged) exchanged(rank, ++exchanges);
+                                         return all;
+                                       });
         if (!self.liveness) throw ConfigError("nothing is watched");
         act(self);
         if (!self.liveness) return;
@@ -155,6 +160,19 @@ TEST(Liveness, AFailureIsToldToAllInTheWordsOfItsRank) {
         self.tell(Cause::failed, fmt::format("rank {} failed: ValueError: poison", culprit));
     });
     expect_of_others(reports, {}, fmt::format("TransportError: rank {} failed: ValueError: poison", culprit));
+  }
+}
+
+// Rank 2 fails when it has all that it needs of the others' start, and rank 0 hears of it within its own.
+TEST(Liveness, ARankThatFailsAsItBeginsIsNotTakenForOneThatDied) {
+  for (const std::string hosts : {"aaa", "abb", "abc"}) {
+    const std::string why = "rank 2 failed: ValueError: poison";
+    const auto reports = reports_of(
+        hosts, [&](Rank& self) { self.tell(Cause::failed, why); }, {},
+        [&](int rank, int exchanges) {
+          if (rank == 0 && exchanges == 3) throw TransportError(why);
+        });
+    EXPECT_THAT(reports, Each("TransportError: " + why));
   }
 }
 

@@ -40,10 +40,11 @@ std::optional<Cause> cause_in(std::string_view number) {
 
 Word read_sentence(const std::string& text, int rank, Cause otherwise) {
   Word word{.cause = otherwise, .text = text.substr(0, kLongestText)};
+  int speaker = rank;  // who is accused by it is another
   for (std::size_t at = text.find(kRank); at != std::string::npos; at = text.find(kRank, at + 1)) {
     const auto found = rank_at(text, at);
-    if (!found || (at > 0 && found->first == rank)) continue;
-    if (word.culprit < 0 || word.culprit == rank) word.culprit = found->first;
+    if (!found || (at > 0 && found->first == speaker)) continue;
+    if (word.culprit < 0 || word.culprit == speaker) word.culprit = found->first;
     if (at > 0) break;
     // "rank 2 (pid 5 on host b) died"
     std::string_view rest = std::string_view(text).substr(found->second);
@@ -51,6 +52,12 @@ Word read_sentence(const std::string& text, int rank, Cause otherwise) {
     if (rest.starts_with(" died")) word.cause = Cause::died;
     if (rest.starts_with(" failed: ")) word.cause = Cause::failed;
     if (rest.starts_with(" left ")) word.cause = Cause::left;
+    // "rank 2 gave up its wait in collective 7: no sign of life from rank 0" accuses rank 0.
+    if (rest.starts_with(" gave up its wait")) {
+      word.cause = Cause::timeout;
+      speaker = found->first;
+      continue;
+    }
     if (word.cause != otherwise || found->first != rank) break;
   }
   return word;

@@ -9,7 +9,8 @@ namespace {
 // How long a rank waits for others to decide what it is that has failed; never longer than half its timeout,
 // since who waits for this rank has a deadline of its own.
 constexpr std::chrono::duration<double> kVerdict = std::chrono::seconds(3),
-                                        kVerdictOnWhole = std::chrono::seconds(1);
+                                        kVerdictOnWhole = std::chrono::seconds(1),
+                                        kVerdictOfTheLate = std::chrono::milliseconds(300);
 
 }  // namespace
 
@@ -45,8 +46,10 @@ std::exception_ptr Group::Lane::State::explained(std::exception_ptr error) {
   } else if (word->cause == liveness::Cause::mismatch || word->cause == liveness::Cause::timeout) {
     return error;
   }
-  const auto patience =
-      std::min<std::chrono::duration<double>>(is_whole ? kVerdict : kVerdictOnWhole, timeout / 2);
+  auto patience = std::min<std::chrono::duration<double>>(is_whole ? kVerdict : kVerdictOnWhole, timeout / 2);
+  // It may be stopped.
+  if (word->cause == liveness::Cause::timeout && with->hears_through(word->culprit))
+    patience = std::min(patience, kVerdictOfTheLate);
   const auto verdict = with->wait(Deadline::after(patience));
   return verdict ? liveness::error_of(*verdict) : error;
 }
