@@ -2,7 +2,9 @@
 #include <cstddef>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -25,10 +27,42 @@ constexpr double kLess = 0.99;  // of the first candidate's time, for another on
 // gains were not found in runs (docs/measurements.md, "Policies chosen by the first steps"): wfbp asks least
 // of the host.
 constexpr double kLessThanWfbp = 0.95;
+// One that is expected to take more than this share is tried beside it: the simulator knows nothing of the
+// processor time that collectives take from the computation under which they hide.
+constexpr double kSurelyLess = 0.75;
+constexpr int kUnlikeSteps = 2;  // after a change
+constexpr std::size_t kTriedSteps = 12;
 
-// Chooses the policy in begin(), by the times of rank 0, and leaves everything else to the chooser of the
-// buckets, if there is one: the same object where the policy stays, a new one of the new policy where it
-// changes.
+double median_of(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Steps under a policy, and then under wfbp, each in buckets that are planned for it.
+struct Trial {
+  std::string policy;
+  Workload timed;
+  Link link;
+  Grouping running;
+  bool under_wfbp = false, agreed = false;
+  int skipped = 0;
+  double last = 0;
+  std::vector<double> before{}, after{};  // seconds of steps
+  double seconds = 0, seconds_of_wfbp = 0;
+
+  // Whether the policy in force has been timed.
+  bool step_ended(double now_seconds) {
+    std::vector<double>& seconds_of = under_wfbp ? after : before;
+    if (skipped++ > kUnlikeSteps) seconds_of.push_back(now_seconds - last);
+    last = now_seconds;
+    return seconds_of.size() >= kTriedSteps;
+  }
+};
+
+// Chooses the policy in begin(), by the times of rank 0, tries it beside wfbp, and leaves everything else to
+// the chooser of the buckets, if there is one: the same object where the policy stays, a new one of the new
+// policy where it changes.
 class ChosenPolicy final : public train::BucketChooser {
  public:
   ChosenPolicy(train::ChooserSetting setting, BucketChoice buckets)
@@ -54,36 +88,53 @@ class ChosenPolicy final : public train::BucketChooser {
         wfbp != candidates_.end() &&
         seconds[best] >= kLessThanWfbp * seconds[static_cast<std::size_t>(wfbp - candidates_.begin())])
       chosen = *wfbp;
-    if (chosen != setting_.policy) {
-      setting_.policy = chosen;
-      remake();
-      if (inner_) static_cast<void>(inner_->start(untimed_));
-    }
-    train::NewBuckets next =
-        inner_ ? inner_->begin(timed, link, running) : train::NewBuckets{.fusion = buckets_.first, .why = ""};
-    next.policy = chosen;
-    next.why = sentence(chosen, seconds, timed, link);
-    return next;
+    else if (wfbp != candidates_.end() && setting_.device.empty() &&
+             seconds[best] > kSurelyLess * seconds[static_cast<std::size_t>(wfbp - candidates_.begin())])
+      trial_.emplace(Trial{.policy = chosen, .timed = timed, .link = link, .running = running});
+    const std::string why = sentence(chosen, seconds, timed, link);
+    return trial_ ? tried(chosen, why + "; wfbp is tried after it")
+                  : settled(chosen, timed, link, running, why);
   }
 
   void changed(double begin_seconds, double end_seconds) override {
-    if (inner_) inner_->changed(begin_seconds, end_seconds);
+    if (inner_ && !trial_) inner_->changed(begin_seconds, end_seconds);
   }
+  // After as many steps on every rank. What rank 0 has timed all are told where everything rests: when the
+  // network is measured.
   [[nodiscard]] Wanted iteration_ended(double now_seconds) override {
-    return inner_ ? inner_->iteration_ended(now_seconds) : Wanted{};
+    if (!trial_) return inner_ ? inner_->iteration_ended(now_seconds) : Wanted{};
+    if (trial_->agreed) return {.buckets = best_tried()};
+    if (!trial_->step_ended(now_seconds)) return {};
+    if (trial_->under_wfbp) return {.measured_network = true};
+    trial_->under_wfbp = true;
+    trial_->skipped = 0;
+    return {.buckets = tried("wfbp", fmt::format("policy wfbp: tried after {}", trial_->policy))};
   }
   [[nodiscard]] Wanted steps_took(const std::vector<double>& seconds, std::int64_t step) override {
     return inner_ ? inner_->steps_took(seconds, step) : Wanted{};
   }
   void network_measured(const Workload& timed, const Link& link, double begin_seconds,
                         double end_seconds) override {
-    if (inner_) inner_->network_measured(timed, link, begin_seconds, end_seconds);
+    if (!trial_) {
+      if (inner_) inner_->network_measured(timed, link, begin_seconds, end_seconds);
+      return;
+    }
+    const std::vector<double> mine{median_of(trial_->before), median_of(trial_->after)};
+    const std::vector<double> medians =
+        agreement::of_rank_0(setting_.group, agreement::Subject::profile, mine);
+    trial_->seconds = medians[0];
+    trial_->seconds_of_wfbp = medians[1];
+    trial_->timed = timed;
+    trial_->link = link;
+    trial_->agreed = true;
   }
   void synchronized() override {
-    if (inner_) inner_->synchronized();
+    if (trial_) trial_->skipped = std::min(trial_->skipped, kUnlikeSteps);
+    if (inner_ && !trial_) inner_->synchronized();
   }
-  [[nodiscard]] View decision() const override { return inner_ ? inner_->decision() : View{}; }
+  [[nodiscard]] View decision() const override { return inner_ && !trial_ ? inner_->decision() : View{}; }
   [[nodiscard]] Standing standing() const override {
+    if (trial_) return {.converged = false, .buckets = "planned"};
     return inner_ ? inner_->standing() : Standing{.converged = true, .buckets = "given"};
   }
   [[nodiscard]] const TuningProgress* progress() const override {
@@ -93,6 +144,42 @@ class ChosenPolicy final : public train::BucketChooser {
  private:
   void remake() {
     if (buckets_.make) inner_ = buckets_.make(setting_);
+  }
+
+  [[nodiscard]] train::NewBuckets settled(const std::string& policy, const Workload& timed, const Link& link,
+                                          const Grouping& running, const std::string& why) {
+    if (policy != setting_.policy) {
+      setting_.policy = policy;
+      remake();
+      if (inner_) static_cast<void>(inner_->start(untimed_));
+    }
+    train::NewBuckets next =
+        inner_ ? inner_->begin(timed, link, running) : train::NewBuckets{.fusion = buckets_.first, .why = ""};
+    next.policy = policy;
+    next.why = why;
+    return next;
+  }
+
+  [[nodiscard]] train::NewBuckets tried(const std::string& policy, const std::string& why) {
+    train::NewBuckets next{.fusion = buckets_.first, .why = why, .policy = policy};
+    if (!buckets_.make) return next;
+    train::ChooserSetting setting = setting_;
+    setting.policy = policy;
+    const auto planner = planned(buckets_.first).make(setting);
+    static_cast<void>(planner->start(untimed_));
+    next.fusion = planner->begin(trial_->timed, trial_->link, trial_->running).fusion;
+    trial_->running = next.fusion(trial_->timed);
+    return next;
+  }
+
+  [[nodiscard]] train::NewBuckets best_tried() {
+    const Trial trial = *std::exchange(trial_, std::nullopt);
+    const bool is_wfbp = trial.seconds_of_wfbp <= trial.seconds;
+    const std::string chosen = is_wfbp ? "wfbp" : trial.policy;
+    return settled(
+        chosen, trial.timed, trial.link, trial.running,
+        fmt::format("policy {}: a step took {} under {}, and {} under wfbp", chosen,
+                    format_seconds(trial.seconds), trial.policy, format_seconds(trial.seconds_of_wfbp)));
   }
 
   // Seconds of an iteration under each candidate, in the faster of the buckets that run and those that are
@@ -137,6 +224,7 @@ class ChosenPolicy final : public train::BucketChooser {
   const BucketChoice buckets_;
   Workload untimed_;
   std::unique_ptr<train::BucketChooser> inner_;  // null where buckets stay as they are
+  std::optional<Trial> trial_;
 };
 
 }  // namespace
