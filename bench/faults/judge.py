@@ -197,7 +197,7 @@ def expected_of(fault: Fault) -> str:
     if fault.kind == "stop":
         return rf"{who}.*(stopped by a signal|did not come)|no sign of life from {who}"
     if fault.kind == "closed":
-        return f"{gone}|{who} failed" if fault.backend != "mpi" else late
+        return f"{gone}|{who} failed" + (f"|{late}" if fault.backend == "mpi" else "")
     return gone
 
 

@@ -22,9 +22,9 @@ namespace {
 
 using os::testing::run_in_processes;
 using ::testing::AllOf;
+using ::testing::Each;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
-using ::testing::Each;
 using ::testing::MatchesRegex;
 using ::testing::StartsWith;
 
