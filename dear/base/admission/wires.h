@@ -14,11 +14,11 @@ namespace dear::admission {
 // The first address of a network interface of this host. ConfigError where it has none.
 std::string address_of_interface(const std::string& name, int rank);
 
-// Whoever knows, while ranks connect, whether all of them still live.
+// A Monitor knows, while ranks connect, whether all of them still live.
 class Monitor {
  public:
   virtual ~Monitor() = default;
-  // What wakes it.
+  // Adds the descriptors that wake it.
   virtual void add_to(std::vector<pollfd>& entries) const = 0;
   // Throws where a rank ended or failed. Never waits.
   virtual void check() = 0;

@@ -10,6 +10,7 @@
 
 #include "dear/base/admission/door.h"
 #include "dear/base/os/testing/ranks.h"
+#include "dear/base/os/testing/reserved_port.h"
 
 namespace dear::admission::wires_test {
 namespace {
@@ -169,16 +170,19 @@ TEST(Wires, ARankThatEndedBeforeItCameIsNamedByWhoWaitsForIt) {
   }
 }
 
-// It lives, though it takes its time.
+// Rank 1 comes after rank 0 has asked whether it lives.
 TEST(Wires, ARankThatIsWaitedForMayBeLate) {
-  for (const char* const address : {"127.0.0.1", "@"}) {
-    Ranks ranks(2, address);
-    const auto reports = run_on_threads(2, [&](int rank) {
-      if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(700));
-      greet(ranks.connect(options(rank, 2)), rank);
-    });
-    EXPECT_THAT(reports, Each("ok"));
-  }
+  const os::testing::ReservedPort port;
+  ASSERT_EQ(::listen(port.socket(), 1), 0);
+  Ranks ranks(2);
+  ranks.places[1].port = port.number();
+  const auto reports = run_on_threads(2, [&](int rank) {
+    os::FileDescriptor question;
+    if (rank == 1) question = os::FileDescriptor(::accept(port.socket(), nullptr, nullptr));
+    EXPECT_EQ(question.is_open(), rank == 1);
+    greet(ranks.connect(options(rank, 2)), rank);
+  });
+  EXPECT_THAT(reports, Each("ok"));
 }
 
 TEST(Wires, AnInterfaceHasAnAddress) {

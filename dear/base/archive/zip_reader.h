@@ -49,7 +49,7 @@ class ZipReader {
   [[noreturn]] void refuse(const std::string& why) const;
   void read_directory();
   [[nodiscard]] Extent extent_of(const Record& record) const;
-  // Of the directory, or of what stands around it.
+  // Reads a number of the directory, or of the records before and behind it.
   template <typename T>
   [[nodiscard]] T number_at(std::uint64_t offset) const;
   void read_whole(std::uint64_t offset, std::span<std::byte> into) const;
