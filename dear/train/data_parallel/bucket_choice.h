@@ -41,8 +41,8 @@ BucketChoice tuned();
 // DataParallelOptions::profile_steps measured steps each candidate is simulated with those times on the
 // measured network. The fastest is taken, or the first one, unless another is faster by more than 1 %. Where
 // wfbp is a candidate and not expected to be far slower, both are tried for twelve steps first, on devices
-// without streams. Rank 0 says which and why. With dear-eager among them what it refuses is refused from the first step on. The
-// library dear::tuning defines this function.
+// without streams. Rank 0 says which and why. With dear-eager among them what it refuses is refused from the
+// first step on. The library dear::tuning defines this function.
 BucketChoice with_chosen_policy(std::vector<std::string> candidates, BucketChoice buckets);
 
 }  // namespace dear
