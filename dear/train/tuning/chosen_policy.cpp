@@ -14,6 +14,7 @@
 #include "dear/platform/cluster/cluster.h"
 #include "dear/platform/cost/ring.h"
 #include "dear/predict/sim/evaluate.h"
+#include "dear/predict/tune/observations.h"
 #include "dear/schedule/fusion/planned.h"
 #include "dear/schedule/policies/policy.h"
 #include "dear/train/data_parallel/bucket_choice.h"
@@ -32,12 +33,6 @@ constexpr double kLessThanWfbp = 0.95;
 constexpr double kSurelyLess = 0.75;
 constexpr int kUnlikeSteps = 2;  // after a change
 constexpr std::size_t kTriedSteps = 12;
-
-double median_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // Steps under a policy, and then under wfbp, each in buckets that are planned for it.
 struct Trial {
@@ -99,8 +94,8 @@ class ChosenPolicy final : public train::BucketChooser {
   void changed(double begin_seconds, double end_seconds) override {
     if (inner_ && !trial_) inner_->changed(begin_seconds, end_seconds);
   }
-  // After as many steps on every rank. What rank 0 has timed all are told where everything rests: when the
-  // network is measured.
+  // Ends a trial after as many steps on every rank. Rank 0 tells the others its times when the network is
+  // measured, while no gradients are on their way.
   [[nodiscard]] Wanted iteration_ended(double now_seconds) override {
     if (!trial_) return inner_ ? inner_->iteration_ended(now_seconds) : Wanted{};
     if (trial_->agreed) return {.buckets = best_tried()};
@@ -119,7 +114,7 @@ class ChosenPolicy final : public train::BucketChooser {
       if (inner_) inner_->network_measured(timed, link, begin_seconds, end_seconds);
       return;
     }
-    const std::vector<double> mine{median_of(trial_->before), median_of(trial_->after)};
+    const std::vector<double> mine{tune::median(trial_->before), tune::median(trial_->after)};
     const std::vector<double> medians =
         agreement::of_rank_0(setting_.group, agreement::Subject::profile, mine);
     trial_->seconds = medians[0];
