@@ -72,7 +72,7 @@ class Job:
         return self.output.read_text(encoding="utf-8") if self.output.exists() else ""
 
     def wait_until_said(self, text: str, times: int = 1) -> None:
-        wait_for(f"'{text}'", lambda: self.said().count(text) >= times, self.said)
+        wait_for(f"'{text}'", lambda: self.said().count(text) >= times, lambda: f"{self.said()}\n{self.state()}")
 
     def state(self) -> dict:
         return dict(re.findall(r"(\w+)=(\S*)", run("scontrol", "show", "job", self.id)))
@@ -81,9 +81,15 @@ class Job:
         wait_for(f"state {state}", lambda: self.state()["JobState"] == state, lambda: f"{self.state()}\n{self.said()}")
 
     def start_now(self) -> None:
-        """Slurm lets a job that was requeued wait two minutes."""
+        """Slurm lets a job that was requeued wait two minutes from the end of its last process, which may come after an update."""
         self.wait_until("PENDING")
-        run("scontrol", "update", f"JobId={self.id}", "StartTime=now")
+
+        def begun() -> bool:
+            if self.state()["Reason"] == "BeginTime":
+                run("scontrol", "update", f"JobId={self.id}", "StartTime=now")
+            return self.state()["JobState"] == "RUNNING"
+
+        wait_for("the job's next begin", begun, lambda: f"{self.state()}\n{self.said()}")
 
 
 def last_checkpoint(folder: pathlib.Path) -> dict:
