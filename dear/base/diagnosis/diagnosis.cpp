@@ -49,8 +49,8 @@ class Diagnoser {
     find_difference();
     find_slowest();
     find_not_finite();
-    if (by_verdict() || by_failure() || by_death() || by_difference() || by_mismatch() || by_departure() ||
-        by_words() || by_wait())
+    if (by_verdict() || by_failure() || by_death() || by_early_end() || by_mismatch() || by_difference() ||
+        by_departure() || by_words() || by_wait())
       return found_;
     found_.what = "nothing is wrong in these records";
     return found_;
@@ -221,17 +221,21 @@ class Diagnoser {
                              job_.seen[static_cast<std::size_t>(exited.front())].code));
   }
 
-  bool by_difference() {
+  bool by_early_end() {
     if (!found_.difference) return false;
     std::vector<int> ended;
     for (std::size_t rank = 0; rank < visits_.size(); ++rank)
       for (const auto& [key, visit] : visits_[rank])
         if (key.second == found_.difference->number && visit.begun->second == recorder::kEndsWithinAStep)
           ended.push_back(static_cast<int>(rank));
-    if (!ended.empty())
-      return found(Cause::left, ended,
-                   fmt::format("rank {} ended its training within a step, where others waited for it",
-                               fmt::join(ended, ", ")));
+    if (ended.empty()) return false;
+    return found(Cause::left, ended,
+                 fmt::format("rank {} ended its training within a step, where others waited for it",
+                             fmt::join(ended, ", ")));
+  }
+
+  bool by_difference() {
+    if (!found_.difference) return false;
     std::map<std::string, std::vector<int>> sides;
     for (std::size_t rank = 0; rank < found_.difference->by_rank.size(); ++rank)
       if (!found_.difference->by_rank[rank].empty())
@@ -247,27 +251,15 @@ class Diagnoser {
                              found_.difference->number, fmt::join(texts, "; ")));
   }
 
-  // The smaller sides of those that differ; all where they are equally large.
-  static std::vector<int> fewest_of(const std::vector<std::vector<int>>& sides) {
-    std::size_t most = 0;
-    for (const auto& side : sides) most = std::max(most, side.size());
-    std::vector<int> minority, all;
-    for (const auto& side : sides) {
-      all.insert(all.end(), side.begin(), side.end());
-      if (side.size() < most) minority.insert(minority.end(), side.begin(), side.end());
-    }
-    std::vector<int>& found = minority.empty() ? all : minority;
-    std::sort(found.begin(), found.end());
-    return found;
-  }
-
   // "collective 98: ranks 1, 2 ask for a barrier, rank 0 for an all-gather": what ranks said of each other.
   bool by_mismatch() {
     for (const RankSeen& seen : job_.seen) {
       if (!seen.record || !seen.record->failure) continue;
       const std::string& text = seen.record->failure->text;
-      if (const auto sides = sides_in(text); sides.size() > 1)
+      if (auto sides = sides_in(text); sides.size() > 1) {
+        add_others(sides, standings_);
         return found(Cause::mismatch, fewest_of(sides), text);
+      }
     }
     return false;
   }

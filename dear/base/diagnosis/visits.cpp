@@ -1,11 +1,11 @@
 #include "dear/base/diagnosis/visits.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <regex>
+#include <utility>
 
 #include <fmt/format.h>
-
-#include "dear/base/vocabulary/collective.h"
 
 namespace dear::diagnose {
 
@@ -24,7 +24,7 @@ Visits visits_of(const recorder::Record& record) {
 }
 
 std::string describe(const Event& event) {
-  std::string text(name_of(static_cast<Collective>(event.collective)));
+  std::string text(recorder::name_of_collective(event.collective));
   if (event.first > 0) text += fmt::format(" of {} bytes", event.first);
   if (event.second >= 0) text += fmt::format(" (label {})", event.second);
   return text;
@@ -60,6 +60,40 @@ Standing standing_of(const recorder::Record& record) {
   for (const auto& [group, event] : open)
     if (standing.in == nullptr || event->nanoseconds < standing.in->nanoseconds) standing.in = event;
   return standing;
+}
+
+std::vector<int> fewest_of(const std::vector<std::vector<int>>& sides) {
+  std::size_t most = 0;
+  for (const auto& side : sides) most = std::max(most, side.size());
+  std::vector<int> minority, all;
+  for (const auto& side : sides) {
+    all.insert(all.end(), side.begin(), side.end());
+    if (side.size() < most) minority.insert(minority.end(), side.begin(), side.end());
+  }
+  std::vector<int>& found = minority.empty() ? all : minority;
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+void add_others(std::vector<std::vector<int>>& sides, const std::vector<Standing>& standings) {
+  std::vector<std::string> doing(sides.size());
+  std::vector<bool> is_named(standings.size());
+  for (std::size_t side = 0; side < sides.size(); ++side)
+    for (const int rank : sides[side]) {
+      const auto place = static_cast<std::size_t>(rank);
+      if (place >= standings.size()) continue;
+      is_named[place] = true;
+      if (standings[place].in != nullptr) doing[side] = describe(*standings[place].in);
+    }
+  const auto unseen = std::find(doing.begin(), doing.end(), "");
+  const bool one_unseen = unseen != doing.end() && std::find(unseen + 1, doing.end(), "") == doing.end();
+  for (std::size_t rank = 0; rank < standings.size(); ++rank) {
+    if (is_named[rank] || standings[rank].in == nullptr) continue;
+    const auto side = std::find(doing.begin(), doing.end(), describe(*standings[rank].in));
+    if (side != doing.end() || one_unseen)
+      sides[static_cast<std::size_t>((side != doing.end() ? side : unseen) - doing.begin())].push_back(
+          static_cast<int>(rank));
+  }
 }
 
 }  // namespace dear::diagnose

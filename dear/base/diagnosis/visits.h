@@ -34,4 +34,10 @@ struct Standing {
 };
 Standing standing_of(const recorder::Record& record);
 
+// Adds ranks that the sentence does not name, each to the side that its record agrees with. A rank that
+// agrees with no side's record is of the one side without a record. Standings by rank.
+void add_others(std::vector<std::vector<int>>& sides, const std::vector<Standing>& standings);
+// The smaller sides of those that differ; all where they are equally large. Ranks ascending.
+std::vector<int> fewest_of(const std::vector<std::vector<int>>& sides);
+
 }  // namespace dear::diagnose

@@ -39,7 +39,7 @@ std::vector<os::FileDescriptor> copy_of(const os::FileDescriptor& file) {
 std::string describe(const recorder::Standing& standing) {
   std::string text = standing.at_files        ? "reads or writes a checkpoint"
                      : standing.in_collective ? fmt::format("is in collective {}, {}", standing.collective,
-                                                            name_of(static_cast<Collective>(standing.kind)))
+                                                            recorder::name_of_collective(standing.kind))
                                               : "is in the program's own code";
   if (standing.steps > 0) text += fmt::format(", after its step {}", standing.steps);
   return text;

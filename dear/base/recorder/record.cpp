@@ -7,6 +7,7 @@
 
 #include "dear/base/os/atomic_file.h"
 #include "dear/base/recorder/check.h"
+#include "dear/base/vocabulary/collective.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/printable.h"
 
@@ -25,6 +26,12 @@ std::string_view name_of(Kind kind) {
                                          "step", "files", "files done", "not finite"};
   const auto number = static_cast<std::size_t>(kind);
   return number < std::size(kNames) ? kNames[number] : "unknown";
+}
+
+std::string_view name_of_collective(std::uint8_t number) {
+  if (number == kAllocation) return "allocation";
+  if (number == kSharedAllocation) return "allocation for all to share";
+  return dear::name_of(static_cast<Collective>(number));
 }
 
 std::string text_of(const Event& event) { return until_zero(event.text); }

@@ -28,6 +28,11 @@ std::string_view name_of(Kind kind);
 inline constexpr std::int64_t kEvents = 4096;
 inline constexpr std::size_t kTextBytes = 22;
 
+// Beside the values of Collective: an allocation, which all ranks come to in the same order.
+inline constexpr std::uint8_t kAllocation = 255, kSharedAllocation = 254;
+// "reduce-scatter", "allocation"; "unknown collective" for a number that is none.
+std::string_view name_of_collective(std::uint8_t number);
+
 // The label of a barrier by which a rank ends a training whose gradients may be on their way.
 inline constexpr std::int64_t kEndsWithinAStep = 1'000'000'007;
 

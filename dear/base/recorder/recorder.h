@@ -47,7 +47,7 @@ void note_stacks(int signal);
 struct Standing {
   std::int64_t steps = 0;  // that have ended
   std::int64_t collective = -1;
-  std::uint8_t kind = 0;  // a Collective
+  std::uint8_t kind = 0;  // a Collective, or an allocation
   bool in_collective = false;
   bool at_files = false;  // of a checkpoint
 };

@@ -10,6 +10,33 @@
 #include "dear/comm/group/shard.h"
 
 namespace dear {
+namespace {
+
+// Runs a collective of this backend, or an allocation, which the record and the standing of this rank tell.
+template <typename Run>
+auto run_recorded(Backend& backend, recorder::Note note, const Run& run) {
+  note.number = backend.recorded.collectives++;
+  note.group = backend.recorded.group;
+  recorder::come_to_collective(note.number, note.collective);
+  struct Leaving {
+    ~Leaving() { recorder::leave_collective(); }
+  } const leaving;
+  if (!recorder::is_open()) return run();
+  note.kind = recorder::Kind::begun;
+  recorder::note(note);
+  try {
+    auto result = run();
+    note.kind = recorder::Kind::ended;
+    recorder::note(note);
+    return result;
+  } catch (const std::exception&) {
+    note.kind = recorder::Kind::failed;
+    recorder::note(note);
+    throw;
+  }
+}
+
+}  // namespace
 
 Buffer Backend::allocate_shared(std::int64_t /*bytes*/, Deadline /*deadline*/) { refuse_to_share(); }
 
@@ -47,30 +74,20 @@ Timing run_with_own_shard(Backend& backend, const Request& request, Deadline dea
                ? backend.run(request, deadline)
                : run_in_view(backend, request, deadline);
   };
-  const std::int64_t number = backend.recorded.collectives++;
-  const auto collective = static_cast<std::uint8_t>(request.collective);
-  recorder::come_to_collective(number, collective);
-  struct Leaving {
-    ~Leaving() { recorder::leave_collective(); }
-  } const leaving;
-  if (!recorder::is_open()) return run();
-  recorder::Note note{.kind = recorder::Kind::begun,
-                      .number = number,
-                      .first = request.view.count * size_of(request.view.dtype),
-                      .second = request.label,
-                      .collective = collective,
-                      .group = backend.recorded.group};
-  recorder::note(note);
-  try {
-    const Timing timing = run();
-    note.kind = recorder::Kind::ended;
-    recorder::note(note);
-    return timing;
-  } catch (const std::exception&) {
-    note.kind = recorder::Kind::failed;
-    recorder::note(note);
-    throw;
-  }
+  return run_recorded(backend,
+                      {.first = request.view.count * size_of(request.view.dtype),
+                       .second = request.label,
+                       .collective = static_cast<std::uint8_t>(request.collective)},
+                      run);
+}
+
+Buffer allocate_recorded(Backend& backend, bool shared, std::int64_t bytes, Deadline deadline) {
+  return run_recorded(
+      backend,
+      {.first = bytes,
+       .second = -1,
+       .collective = shared ? recorder::kSharedAllocation : recorder::kAllocation},
+      [&] { return shared ? backend.allocate_shared(bytes, deadline) : backend.allocate(bytes, deadline); });
 }
 
 Timing run_in_view(Backend& backend, const Request& request, Deadline deadline) {

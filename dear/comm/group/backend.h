@@ -86,6 +86,8 @@ class Backend {
 // Runs a request on any backend: one whose own shard lies elsewhere by run_in_view() where the backend takes
 // none.
 Timing run_with_own_shard(Backend& backend, const Request& request, Deadline deadline);
+// Allocates as allocate() or allocate_shared(), which the record of this rank tells.
+Buffer allocate_recorded(Backend& backend, bool shared, std::int64_t bytes, Deadline deadline);
 // Copies an own shard that lies elsewhere into the view, runs the request without it, and copies the result
 // back.
 Timing run_in_view(Backend& backend, const Request& request, Deadline deadline);

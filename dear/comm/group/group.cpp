@@ -30,21 +30,21 @@ bool Group::shares_memory() const { return lane_->backend().shares_memory(); }
 bool Group::takes_shares() const { return size() == 1 || lane_->backend().takes_shares(); }
 std::chrono::duration<double> Group::timeout() const { return lane_->options.timeout; }
 
-Buffer Group::allocate(std::int64_t bytes) const { return allocate_with(&Backend::allocate, bytes); }
+Buffer Group::allocate(std::int64_t bytes) const { return allocate(false, bytes); }
 Buffer Group::allocate_shared(std::int64_t bytes) const {
   if (!shares_memory()) lane_->backend().refuse_to_share();
-  return allocate_with(&Backend::allocate_shared, bytes);
+  return allocate(true, bytes);
 }
 
-Buffer Group::allocate_with(Allocate allocate, std::int64_t bytes) const {
+Buffer Group::allocate(bool shared, std::int64_t bytes) const {
   if (bytes < 0) {
     throw ConfigError(fmt::format("cannot allocate a buffer of {} bytes: the size is negative", bytes));
   }
   lane_->forbid_here();
   const auto buffer = std::make_shared<Buffer>();
   const auto ticket = lane_->push(
-      [allocate, bytes, buffer](Backend& backend, Deadline deadline) {
-        *buffer = (backend.*allocate)(bytes, deadline);
+      [shared, bytes, buffer](Backend& backend, Deadline deadline) {
+        *buffer = allocate_recorded(backend, shared, bytes, deadline);
         return Timing{};
       },
       {});

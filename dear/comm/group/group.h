@@ -158,8 +158,7 @@ class Group {
   explicit Group(std::shared_ptr<Lane> lane) : lane_(std::move(lane)) {}
   [[nodiscard]] Subgroup agree_on(Making making, int color, int key, int tags) const;
   [[nodiscard]] std::optional<Group> make(Making making, int color, int key) const;
-  using Allocate = Buffer (Backend::*)(std::int64_t, Deadline);
-  [[nodiscard]] Buffer allocate_with(Allocate allocate, std::int64_t bytes) const;
+  [[nodiscard]] Buffer allocate(bool shared, std::int64_t bytes) const;
   std::shared_ptr<Lane> lane_;
 };
 

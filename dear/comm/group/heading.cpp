@@ -2,14 +2,12 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/recorder/record.h"
+
 namespace dear::comm {
-namespace {
 
-// Beside the values of Collective.
-constexpr std::uint8_t kAllocation = 255;
-constexpr std::uint8_t kSharedAllocation = 254;
-
-}  // namespace
+using recorder::kAllocation;
+using recorder::kSharedAllocation;
 
 Heading heading_of(std::uint64_t sequence, const Request& request) {
   Heading heading{.sequence = sequence,
