@@ -131,9 +131,13 @@ LaunchEnvironment read_torchrun(const Variables& variables) {
   found.job = run_id == "none" ? "" : run_id;
   // Ranks that torchrun starts again never meet one of those before, which may not have ended yet.
   const int restarts = variables.number("TORCHELASTIC_RESTART_COUNT").value_or(0);
-  found.restarts = restarts;
   const std::string restart = restarts > 0 ? fmt::format(" restart {}", restarts) : "";
-  found.job += restart;
+  // Each agent of torchrun counts its own: one that learns first of another host's failure starts its ranks
+  // again without a count.
+  if (found.local_size == found.size) {
+    found.restarts = restarts;
+    found.job += restart;
+  }
   if (found.size > 1 && !variables.has("DEAR_RENDEZVOUS")) {
     const auto port = variables.number("MASTER_PORT");
     if (!port) {

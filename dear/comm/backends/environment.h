@@ -16,9 +16,9 @@ struct LaunchEnvironment {
   std::string rendezvous;  // the same for all ranks of this job on this host, and for no other job
   // A text that is the same for all ranks of this job on all hosts, and for no other job, where the launcher
   // gives such a text: TORCHELASTIC_RUN_ID (but "none", which torchrun gives to all), the job and step of
-  // Slurm; then the number of the restart and DEAR_RENDEZVOUS, where there are any. Else "".
+  // Slurm; then `restarts` and DEAR_RENDEZVOUS, where there are any. Else "".
   std::string job{};
-  int restarts = 0;  // TORCHELASTIC_RESTART_COUNT
+  int restarts = 0;  // TORCHELASTIC_RESTART_COUNT, where all ranks are on this host
   // The file that holds what the ranks of this job have, and nobody else (read_secret()): DEAR_SECRET_FILE,
   // which `dear launch` sets. "" where none is named.
   std::string secret_file{};

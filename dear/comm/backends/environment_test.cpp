@@ -131,7 +131,11 @@ TEST(Environment, KnowsTheJobOnAllHostsWhereTheLauncherSaysIt) {
 TEST(Environment, ARestartAndARendezvousAreJobsOfTheirOwn) {
   EXPECT_EQ(read(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "none"}})).job, "");
   EXPECT_EQ(read(with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "0"}})).job, "run1");
-  EXPECT_EQ(read(with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "2"}})).job, "run1 restart 2");
+  const Variables again = with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "2"}});
+  EXPECT_EQ(read(with(again, {{"LOCAL_WORLD_SIZE", again.at("WORLD_SIZE")}, {"LOCAL_RANK", "5"}})).job,
+            "run1 restart 2");
+  EXPECT_EQ(read(again).job, "run1");  // agents of several hosts count apart
+  EXPECT_EQ(read(again).restarts, 0);
   EXPECT_EQ(read(with(kOpenMpi, {{"DEAR_RENDEZVOUS", "x"}})).job, " given x");
 }
 
