@@ -9,6 +9,7 @@ import torch
 
 from . import _C, _checkpoint_file, _moe_checkpoint, _rounds, _state
 from ._distribute import DataParallel
+from ._failures import reason_of
 from ._sharded import Sharded
 
 Extra = Optional[Mapping[str, Any]]
@@ -291,8 +292,7 @@ def on_every_rank(group: _C.Group, read: Callable[[], Any], path: str) -> Any:
         raise
     except Exception as failure:
         error = failure
-    reason = "" if error is None else str(error) if isinstance(error, _C.Error) else repr(error)
-    for rank, theirs in enumerate(_C.gather_bytes(group, reason.encode())):
+    for rank, theirs in enumerate(_C.gather_bytes(group, reason_of(error).encode())):
         if theirs:
             raise _C.ConfigError(f"rank {rank} cannot read the checkpoint '{path}': {theirs.decode()}") from error
     return value
@@ -307,7 +307,7 @@ def from_rank_0(group: _C.Group, read: Callable[[], Any]) -> Any:
         try:
             packed = _checkpoint_file.packed((None, read()))
         except Exception as error:
-            reason = str(error) if isinstance(error, _C.Error) else repr(error)
+            reason = reason_of(error)
             who = "" if reason.startswith("rank ") else "rank 0: "
             packed = _checkpoint_file.packed((who + reason, None))
 

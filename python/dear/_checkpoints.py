@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import torch
 
@@ -23,6 +23,7 @@ from ._checkpoint import (
     with_rounds,
 )
 from ._distribute import DataParallel
+from ._failures import reason_of
 from ._sharded import Sharded
 
 
@@ -113,7 +114,7 @@ class Checkpoints:
     def _end(self) -> None:
         writing, self._writing = self._writing, None
         error = _C.patiently(self._group, lambda: None if writing is None else writing.join())
-        for rank, theirs in enumerate(_C.gather_bytes(self._group, str(error or "").encode())):
+        for rank, theirs in enumerate(_C.gather_bytes(self._group, reason_of(error).encode())):
             if theirs:
                 raise _C.ConfigError(
                     theirs.decode() if theirs.startswith(b"rank ") else f"rank {rank}: {theirs.decode()}"
@@ -129,28 +130,34 @@ class Checkpoints:
 
     def resume(self) -> Optional[dict[str, Any]]:
         """Puts the newest checkpoint back that is whole, and returns its position; None where there is none. One that is
-        damaged is passed over, which is said."""
+        damaged is passed over, which is said: ConfigError where no other can be read, unless its save was cut short."""
         self._model._training.settle()
         self.wait()
         rounds = self._model._rounds
         saved = from_rank_0(self._group, self._folder.saved)
-        everyone_has = (
-            [step for step, _, _ in saved] if rounds is None else rounds.everyone_has([one[0] for one in saved])
-        )
-        for step, path, sharded in saved:
+        everyone_has = [one[0] for one in saved] if rounds is None else rounds.everyone_has([one[0] for one in saved])
+        damaged = ""
+        for step, path, sharded, cut_short in saved:
             if step not in everyone_has:
                 continue
             put_back = self._opened(path, sharded)
-            whole = put_back is not None
+            whole = not isinstance(put_back, str)
             if rounds is not None:
                 whole = bool(rounds.everyone_has([step] if whole else []))
-            if put_back is not None and whole:
-                _C.note_first_step(step)
-                return put_back()
+            if not isinstance(put_back, str):
+                if whole:
+                    _C.note_first_step(step)
+                    return put_back()
+            elif not cut_short:
+                damaged = put_back
+        if rounds is not None:  # another replica may have found damage alone
+            rounds.together(lambda: self._folder.refuse_all(damaged) if damaged else None)
+        elif damaged:
+            self._folder.refuse_all(damaged)
         return None
 
-    def _opened(self, path: str, sharded: bool) -> Optional[Callable[[], dict[str, Any]]]:
-        """What puts the checkpoint back; None for one that is damaged, which is said."""
+    def _opened(self, path: str, sharded: bool) -> Union[Callable[[], dict[str, Any]], str]:
+        """What puts the checkpoint back; for one that is damaged the reason, which is said."""
         options: dict[str, Any] = {
             "extra": self._extra,
             "random": self._random,
@@ -173,7 +180,7 @@ class Checkpoints:
         except _C.ConfigError as error:
             if self._group.rank == 0:
                 self._say(f"{error}; the checkpoint before it is taken")
-            return None
+            return str(error)
 
     def _load_old(self, path: str) -> dict[str, Any]:
         """Shards of a former version, of which every rank reads all."""

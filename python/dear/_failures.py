@@ -28,6 +28,11 @@ _stacks: Any = None  # the file of _write_stacks_when_asked()
 _forked = False  # this process is the child of one that trains, and does not train itself
 
 
+def reason_of(error: Optional[BaseException]) -> str:
+    """What the other ranks are told; "" where there is no error, and never for one."""
+    return "" if error is None else str(error) if isinstance(error, _C.Error) else repr(error)
+
+
 def trains_here() -> None:
     """Called by whoever makes a training: exceptions that end this thread end the training."""
     global _forked

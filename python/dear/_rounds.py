@@ -14,6 +14,7 @@ from torch import nn
 from torch.optim import LBFGS, Optimizer
 
 from . import _C
+from ._failures import reason_of
 from ._moe_travel import Travelling
 
 T = TypeVar("T")
@@ -213,7 +214,7 @@ class Replica:
             result = act()
         except Exception as failure:
             error = failure
-        for rank, text in enumerate(_C.gather_bytes(self._group, str(error or "").encode())):
+        for rank, text in enumerate(_C.gather_bytes(self._group, reason_of(error).encode())):
             if text:
                 message = text.decode()
                 raise _C.ConfigError(message if message.startswith("rank ") else f"rank {rank}: {message}") from error

@@ -327,10 +327,12 @@ void bind_checkpoints(py::module_& module, BoundTraining& training) {
           py::arg("step"), py::arg("sharded"))
       .def("saved",
            [](const archive::StepFolder& folder) {
-             std::vector<std::tuple<std::int64_t, std::string, bool>> all;
-             for (const auto& one : folder.saved()) all.emplace_back(one.step, one.path, one.sharded);
+             std::vector<std::tuple<std::int64_t, std::string, bool, bool>> all;
+             for (const auto& one : folder.saved())
+               all.emplace_back(one.step, one.path, one.sharded, one.cut_short);
              return all;
            })
+      .def("refuse_all", &archive::StepFolder::refuse_all, py::arg("why"))
       .def("open_for_writing", &archive::StepFolder::open_for_writing)
       .def("keep_newest", &archive::StepFolder::keep_newest, py::arg("keep"));
 }

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 from typing import Any, Optional
 
 import torch
@@ -23,7 +24,7 @@ from torch import nn
 from torch.distributed import checkpoint as dcp
 
 import dear
-from dear import _checkpoint, _checkpoint_exchange
+from dear import _checkpoint, _checkpoint_exchange, _checkpoints
 
 ROWS = 12  # of a batch over all ranks, so that 1, 3 and 4 ranks see the same
 
@@ -391,6 +392,27 @@ class OnFourRanks(unittest.TestCase):
             checkpoints.wait()
         job.train(2, 1)
         job.model.close()
+
+    def test_an_error_without_a_text_is_told_to_every_rank(self) -> None:
+        for asynchronous in (False, True):
+            with self.subTest(asynchronous=asynchronous):
+                job = Job(None)
+                job.train(0, 1)
+                checkpoints = dear.Checkpoints(
+                    str(self.folder / f"short-{asynchronous}"), job.model, sharded=True, asynchronous=asynchronous
+                )
+                if self.rank == 1:
+                    raising = unittest.mock.patch.object(_checkpoints._Writing, "_run", _run_out_of_memory)
+                    raising.start()
+                    self.addCleanup(raising.stop)
+                with self.assertRaisesRegex(dear.ConfigError, r"rank 1: MemoryError\(\)"):
+                    checkpoints.save(1)
+                    checkpoints.wait()
+                job.model.close()
+
+
+def _run_out_of_memory(writing: Any) -> None:
+    writing._error = MemoryError()
 
 
 def as_former_versions(saved: dict[str, Any], job: Job, folder: pathlib.Path) -> None:

@@ -32,6 +32,26 @@ std::optional<Name> name_of(const std::string& file) {
   return Name{.word = match[1], .rank = std::stoi(match[2]), .ranks = std::stoi(match[3])};
 }
 
+struct Files {
+  std::map<std::string, std::map<int, std::string>> by_word;  // and rank
+  std::map<std::string, int> ranks;
+  bool others = false;  // beside shards, and files that are being written
+};
+
+Files look_into(const std::string& folder, std::error_code& error) {
+  Files files;
+  for (const fs::directory_entry& entry : os::entries_of(folder, error)) {
+    const std::string file = entry.path().filename().string();
+    if (const std::optional<Name> name = name_of(file)) {
+      files.by_word[name->word][name->rank] = file;
+      files.ranks[name->word] = name->ranks;
+    } else {
+      files.others = files.others || !file.starts_with('.');
+    }
+  }
+  return files;
+}
+
 [[noreturn]] void refuse(const std::string& file) {
   throw ConfigError(fmt::format("cannot read '{}' as a checkpoint: its pieces are damaged", file));
 }
@@ -51,16 +71,8 @@ std::string shard_name(const std::string& word, int rank, int ranks) {
 }
 
 std::vector<std::vector<std::string>> shards_in(const std::string& folder) {
-  std::map<std::string, std::map<int, std::string>> found;
-  std::map<std::string, int> ranks;
   std::error_code error;
-  for (const fs::directory_entry& entry : os::entries_of(folder, error)) {
-    const std::string file = entry.path().filename().string();
-    const std::optional<Name> name = name_of(file);
-    if (!name) continue;
-    found[name->word][name->rank] = file;
-    ranks[name->word] = name->ranks;
-  }
+  const auto [found, ranks, others] = look_into(folder, error);
   if (error)
     throw ConfigError(fmt::format("cannot look into the checkpoint '{}': {}", folder, error.message()));
   if (found.empty()) throw ConfigError(fmt::format("the checkpoint '{}' has no shards", folder));
@@ -70,16 +82,24 @@ std::vector<std::vector<std::string>> shards_in(const std::string& folder) {
     int rank = 0;
     std::vector<std::string> names;
     for (; files.contains(rank); ++rank) names.push_back(files.at(rank));
-    if (rank == ranks[word] && files.size() == names.size())
+    if (rank == ranks.at(word) && files.size() == names.size())
       whole.emplace(fs::last_write_time(fs::path(folder) / names.front(), error), std::move(names));
     else
       missing = fmt::format("the checkpoint '{}' is not whole: the shard {} is not there", folder,
-                            shard_name(word, rank, ranks[word]));
+                            shard_name(word, rank, ranks.at(word)));
   }
   if (whole.empty()) throw ConfigError(missing);
   std::vector<std::vector<std::string>> newest_first;
   for (auto& one : whole) newest_first.push_back(std::move(one.second));
   return newest_first;
+}
+
+bool is_cut_short(const std::string& folder) {
+  std::error_code error;
+  const Files files = look_into(folder, error);
+  return !error && !files.others &&
+         std::none_of(files.by_word.begin(), files.by_word.end(),
+                      [&](const auto& one) { return std::ssize(one.second) == files.ranks.at(one.first); });
 }
 
 void remove_other_shards(const std::string& folder, const std::string& file) {

@@ -142,10 +142,12 @@ TEST_F(ShardSets, AreRefusedByTheRankThatReadsTheDamage) {
 TEST_F(ShardSets, OfAFolderAreThoseThatAreWholeTheNewestFirst) {
   EXPECT_THAT([&] { static_cast<void>(shards_in(folder_.string())); },
               ThrowsMessage<ConfigError>(HasSubstr("has no shards")));
+  EXPECT_TRUE(is_cut_short(folder_.string()));
   const std::string old = write("0000000a").front(), now = write("00000001").front();
   const std::string lost = write("00000002").back();
   fs::remove(lost);
   fs::last_write_time(old, fs::last_write_time(now) - std::chrono::seconds(5));
+  EXPECT_FALSE(is_cut_short(folder_.string()));
   const auto found = shards_in(folder_.string());
   ASSERT_EQ(found.size(), 2U);
   EXPECT_EQ(found[0].front(), fs::path(now).filename());
@@ -156,6 +158,9 @@ TEST_F(ShardSets, OfAFolderAreThoseThatAreWholeTheNewestFirst) {
   fs::remove(now);
   EXPECT_THAT([&] { static_cast<void>(shards_in(folder_.string())); },
               ThrowsMessage<ConfigError>(HasSubstr("00000001-00000-of-00003.pt is not there")));
+  EXPECT_TRUE(is_cut_short(folder_.string()));
+  std::ofstream(folder_ / "of another program");
+  EXPECT_FALSE(is_cut_short(folder_.string()));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/archive/shard_set.h"
 #include "dear/base/os/atomic_file.h"
 #include "dear/base/os/remove_tree.h"
 #include "dear/base/os/retried.h"
@@ -67,7 +68,10 @@ std::vector<StepFolder::Saved> StepFolder::saved() const {
   for (const fs::directory_entry& entry : entries) {
     const bool folder = entry.is_directory(error);
     if (const auto step = step_of(entry.path().filename().string(), folder))
-      all.push_back({.step = *step, .path = entry.path().string(), .sharded = folder});
+      all.push_back({.step = *step,
+                     .path = entry.path().string(),
+                     .sharded = folder,
+                     .cut_short = folder && is_cut_short(entry.path().string())});
   }
   std::sort(all.begin(), all.end(), [](const Saved& a, const Saved& b) {
     return a.step != b.step ? a.step > b.step : a.path > b.path;
@@ -101,14 +105,21 @@ void StepFolder::open_for_writing() {
     if (one.sharded) os::remove_abandoned_files(one.path);
 }
 
+void StepFolder::refuse_all(const std::string& why) const {
+  throw ConfigError(fmt::format(
+      "{}; no checkpoint in '{}' can be read: mend that, or remove them for a training that begins anew", why,
+      path_));
+}
+
 void StepFolder::keep_newest(int keep) const {
-  std::vector<Saved> all = saved();
-  while (all.size() > static_cast<std::size_t>(std::max(keep, 1))) {
-    if (const int error = os::remove_tree(all.back().path); error != 0)
-      throw ConfigError(
-          with_errno(fmt::format("cannot remove the old checkpoint '{}'", all.back().path), error) +
-          " (remove it, or check the folder's permissions)");
-    all.pop_back();
+  int kept = 0;
+  for (const Saved& one : saved()) {
+    if (kept < std::max(keep, 1)) {
+      kept += one.cut_short ? 0 : 1;
+    } else if (const int error = os::remove_tree(one.path); error != 0) {
+      throw ConfigError(with_errno(fmt::format("cannot remove the old checkpoint '{}'", one.path), error) +
+                        " (remove it, or check the folder's permissions)");
+    }
   }
 }
 

@@ -25,17 +25,22 @@ class StepFolder {
   struct Saved {
     std::int64_t step;
     std::string path;
-    bool sharded;  // a folder
+    bool sharded;            // a folder
+    bool cut_short = false;  // a folder that lacks shards, as one whose process was killed in the save
   };
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] Saved of(std::int64_t step, bool sharded) const;
   // Newest first; none where there is no such folder. ConfigError where it cannot be read, or is a file.
   [[nodiscard]] std::vector<Saved> saved() const;
+  // Throws the ConfigError of a training that finds checkpoints here and can read none, lately because of
+  // `why`: it must not begin anew by itself.
+  [[noreturn]] void refuse_all(const std::string& why) const;
 
   // For the one object of one process that writes: makes the folder, and removes what killed processes left
   // in it. ConfigError where that fails, or where another one lives, of this program or of another run.
   void open_for_writing();
-  // Removes all but the newest `keep`. ConfigError for what cannot be removed.
+  // Removes what is older than the newest `keep` that are not cut short. ConfigError for what cannot be
+  // removed.
   void keep_newest(int keep) const;
 
  private:

@@ -63,6 +63,21 @@ TEST_F(StepFolderTest, KeepsTheNewest) {
   EXPECT_THAT(steps(), ElementsAre(10));
 }
 
+TEST_F(StepFolderTest, DoesNotCountSavesThatWereCutShort) {
+  for (const char* name : {"step-00000002.pt", "step-00000004.pt"}) touch(name);
+  for (const char* name : {"step-00000003", "step-00000007"}) fs::create_directory(folder_ / name);
+  touch("step-00000007/00000001-00000-of-00002.pt");
+  const auto saved = StepFolder(folder_.string()).saved();
+  ASSERT_EQ(saved.size(), 4U);
+  EXPECT_TRUE(saved[0].cut_short && saved[2].cut_short);
+  EXPECT_FALSE(saved[1].cut_short || saved[3].cut_short);
+  StepFolder(folder_.string()).keep_newest(1);
+  EXPECT_THAT(steps(), ElementsAre(7, 4));
+  touch("step-00000007/00000001-00001-of-00002.pt");
+  StepFolder(folder_.string()).keep_newest(1);
+  EXPECT_THAT(steps(), ElementsAre(7));
+}
+
 TEST_F(StepFolderTest, IsMadeAndHasOneWriter) {
   const std::string path = (folder_ / "a" / "b").string();
   EXPECT_TRUE(StepFolder(path).saved().empty());

@@ -101,6 +101,7 @@ class Checkpoints::Impl {
     wait();
     train::TrainingState state(parallel_);
     const CheckpointOptions options{.random = options_.random, .parts = options_.parts, .say = options_.say};
+    std::string damaged;  // why none that was looked at could be read
     for (const StepFolder::Saved& saved : listed(state.group())) {
       std::shared_ptr<checkpoint::Shards> shards;
       try {
@@ -110,6 +111,7 @@ class Checkpoints::Impl {
           on_rank_0(state.group(), [&] { archive::ZipReader(saved.path).verify(); });
         }
       } catch (const ConfigError& error) {
+        if (!saved.cut_short) damaged = error.what();
         if (state.group().rank() == 0 && options_.say)
           options_.say(fmt::format("{}; the checkpoint before it is taken", error.what()));
         continue;
@@ -118,6 +120,7 @@ class Checkpoints::Impl {
       return saved.sharded ? checkpoint::load_shards(state, shards, options)
                            : checkpoint::load_whole(state, saved.path, options);
     }
+    if (!damaged.empty()) folder_.refuse_all(damaged);
     return std::nullopt;
   }
 
@@ -127,13 +130,16 @@ class Checkpoints::Impl {
     std::string text;
     on_rank_0(group, [&] {
       for (const StepFolder::Saved& saved : folder_.saved())
-        text += fmt::format("{} {}\n", saved.step, saved.sharded ? 1 : 0);
+        text += fmt::format("{} {} {}\n", saved.step, int{saved.sharded}, int{saved.cut_short});
     });
     std::vector<StepFolder::Saved> all;
     std::istringstream lines(all_gather_text(group, text).front());
     std::int64_t step = 0;
-    int sharded = 0;
-    while (lines >> step >> sharded) all.push_back(folder_.of(step, sharded != 0));
+    int sharded = 0, cut_short = 0;
+    while (lines >> step >> sharded >> cut_short) {
+      all.push_back(folder_.of(step, sharded != 0));
+      all.back().cut_short = cut_short != 0;
+    }
     return all;
   }
 

@@ -59,7 +59,8 @@ class Checkpoints {
   // Returns when what was saved is on the disk. Errors as of save().
   void wait();
   // Puts back the newest checkpoint that is whole, of either form, and returns its position; none where there
-  // is none. One that is damaged is passed over, which is said. Errors as of load_checkpoint().
+  // is none. One that is damaged is passed over, which is said: ConfigError where no other can be read,
+  // unless its save was cut short. Errors as of load_checkpoint().
   std::optional<Position> resume();
 
  private:

@@ -67,6 +67,17 @@ class WholeSource : public Source {
 
 }  // namespace
 
+torch::Tensor read_amid(const Group& group, const std::function<torch::Tensor()>& read) {
+  try {
+    return read();
+  } catch (const ConfigError& error) {
+    const std::string why =
+        fmt::format("rank {}: {}; the training is half put back: start it again", group.rank(), error.what());
+    group.abort(why);
+    throw TransportError(why);
+  }
+}
+
 Position position_in(const Value& value, const std::string& path) {
   Position position{.step = value.at<std::int64_t>("step", path), .more = {}};
   for (const auto& [key, item] : *value.get<Value::Dict>()) {
@@ -271,20 +282,23 @@ Position load_whole(train::TrainingState& state, const std::string& path, const 
   });
   const Contents contents = contents_in(archive::unpickle(all_gather_text(group, text).front(), path),
                                         state.trained().size(), path);
-  state.set_model([&](const std::string& name) { return file->model_value(name); },
-                  train::EngineState::Holder::rank_0);
+  state.set_model(
+      [&](const std::string& name) { return read_amid(group, [&] { return file->model_value(name); }); },
+      train::EngineState::Holder::rank_0);
   state.optimizer().set_group_options(contents.options);
   // Before the rest: gcc 12 destroys the members of an aggregate twice where the initialiser of a later one
   // throws.
   std::optional<CompressionStates> compression =
       restore_own(source ? source->value().find("ranks") : nullptr, source ? &source->reader() : nullptr,
                   path, state, options);
-  state.set_optimizer(
-      {.outlines = contents.outlines,
-       .values = {.fetch = [file](std::size_t parameter,
-                                  const std::string& name) { return file->state_value(parameter, name); },
-                  .holder = train::EngineState::Holder::rank_0},
-       .compression = std::move(compression)});
+  state.set_optimizer({.outlines = contents.outlines,
+                       .values = {.fetch =
+                                      [file, group](std::size_t parameter, const std::string& name) {
+                                        return read_amid(group,
+                                                         [&] { return file->state_value(parameter, name); });
+                                      },
+                                  .holder = train::EngineState::Holder::rank_0},
+                       .compression = std::move(compression)});
   restore_parts(source.get(), train::EngineState::Holder::rank_0, group, options);
   return contents.position;
 }

@@ -42,6 +42,10 @@ class Source {
   archive::Value value_;
 };
 
+// Reads a tensor that all ranks put back together, after each has checked what it has. Where that fails on
+// one, the training is half put back: TransportError on every rank.
+torch::Tensor read_amid(const Group& group, const std::function<torch::Tensor()>& read);
+
 // Opens the file of torch.save() or save_checkpoint(). ConfigError where it is damaged or none.
 std::shared_ptr<const Source> open_whole(const std::string& path);
 Position position_in(const archive::Value& value, const std::string& path);

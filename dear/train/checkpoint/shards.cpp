@@ -174,11 +174,14 @@ torch::Tensor Shards::tensor(const TensorRecord& record) const {
   if (const auto found = wanted_.find(record.key); found != wanted_.end())
     for (const auto& [piece, elements] : found->second) {
       const torch::Tensor into = flat.narrow(0, elements.begin, elements.size());
-      files_.at(piece->shard)
-          .read_part("data/" + piece->record.key,
-                     static_cast<std::size_t>((piece->record.offset + elements.begin - piece->begin) *
-                                              into.element_size()),
-                     {static_cast<std::byte*>(into.mutable_data_ptr()), into.nbytes()});
+      read_amid(group_, [&, piece = piece, elements = elements] {
+        files_.at(piece->shard)
+            .read_part("data/" + piece->record.key,
+                       static_cast<std::size_t>((piece->record.offset + elements.begin - piece->begin) *
+                                                into.element_size()),
+                       {static_cast<std::byte*>(into.mutable_data_ptr()), into.nbytes()});
+        return into;
+      });
     }
   return flat.as_strided(record.sizes, record.strides);
 }
