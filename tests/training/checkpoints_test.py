@@ -65,6 +65,15 @@ class Checkpoints(Case):
         self.succeed(resumed)
         self.assertEqual([name for name in self.saved() if not name.startswith("step-")], [])
 
+    def test_results_are_written_where_the_last_checkpoint_cannot_be(self):
+        os.makedirs(self.path("saved/step-00000003.pt/in the way"))
+        ended = self.end(self.train("--workers", 2, "--steps", 3, "--save", "saved", "--json", "unsaved.json"))
+        self.assertEqual(ended.returncode, 1, ended)
+        self.assertRegex(ended.stderr, "rank 0.*step-00000003.pt")
+        run = self.read_json("unsaved.json")
+        self.assertEqual(len(run["losses"]), 3)
+        self.assertIn(run["unsaved"], ended.stderr)
+
     def test_what_cannot_be_is_refused(self):
         for changes, reason in (
             (["--every", 5], "--save"),

@@ -8,22 +8,22 @@ namespace dear::train_command {
 
 std::string to_json(const PipelineTrained& trained) {
   const Spread& seconds = trained.counted_seconds;
-  return nlohmann::ordered_json{{"workers", trained.workers},
-                                {"micro_batches", trained.micro_batches},
-                                {"steps", trained.losses.size()},
-                                {"resumed_at", trained.resumed_at},
-                                {"network", trained.network},
-                                {"stages", trained.planned.stages},
-                                {"plan", nlohmann::ordered_json::parse(trained.planned.plan)},
-                                {"losses", trained.losses},
-                                {"step_seconds", trained.step_seconds},
-                                {"median_seconds", seconds.median},
-                                {"p10_seconds", seconds.p10},
-                                {"p90_seconds", seconds.p90},
-                                {"predicted_seconds", trained.planned.predicted_seconds},
-                                {"sent_bytes_per_step", trained.sent_bytes}}
-             .dump(2) +
-         "\n";
+  nlohmann::ordered_json json{{"workers", trained.workers},
+                              {"micro_batches", trained.micro_batches},
+                              {"steps", trained.losses.size()},
+                              {"resumed_at", trained.resumed_at},
+                              {"network", trained.network},
+                              {"stages", trained.planned.stages},
+                              {"plan", nlohmann::ordered_json::parse(trained.planned.plan)},
+                              {"losses", trained.losses},
+                              {"step_seconds", trained.step_seconds},
+                              {"median_seconds", seconds.median},
+                              {"p10_seconds", seconds.p10},
+                              {"p90_seconds", seconds.p90},
+                              {"predicted_seconds", trained.planned.predicted_seconds},
+                              {"sent_bytes_per_step", trained.sent_bytes}};
+  if (!trained.unsaved.empty()) json["unsaved"] = trained.unsaved;
+  return json.dump(2) + "\n";
 }
 
 std::string to_text(const PipelinePlanned& planned, const PipelineJob& job) {

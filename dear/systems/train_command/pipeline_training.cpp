@@ -81,11 +81,13 @@ class PipelineCheckpoints {
         if (!saved.sharded) listed += fmt::format("{} ", saved.step);
     });
     std::istringstream steps(all_gather_text(group_, listed).front());
+    std::string damaged;
     for (std::int64_t step = 0; steps >> step;) {
       const std::string path = folder_.of(step, false).path;
       try {
         checkpoint::on_rank_0(group_, [&] { archive::ZipReader(path).verify(); });
       } catch (const ConfigError& error) {
+        damaged = error.what();
         tell(fmt::format("{}; the checkpoint before it is taken", error.what()));
         continue;
       }
@@ -93,21 +95,24 @@ class PipelineCheckpoints {
       tell(fmt::format("resumed at step {} from {}", saved_at_, saving_.directory));
       return saved_at_;
     }
+    if (!damaged.empty()) folder_.refuse_all(damaged);
     tell(fmt::format("{} has no checkpoint: training begins at step 0", saving_.directory));
     return 0;
   }
 
-  // A checkpoint that cannot be written ends no training, but the last one is what the run was for.
-  void save(std::int64_t step, bool last) {
+  // A checkpoint that cannot be written ends no training, but the last one is what the run was for. Returns
+  // why that one could not be written, or "".
+  std::string save(std::int64_t step, bool last) {
     if (last ? saved_at_ != step : step % saving_.every == 0) try {
         pipe_.save(optimizer_, folder_.of(step, false).path, {.step = step});
         checkpoint::on_rank_0(group_, [&] { folder_.keep_newest(saving_.keep); });
         saved_at_ = step;
       } catch (const ConfigError& error) {
-        if (last) throw Error(error.what());
+        if (last) return error.what();
         tell(error.what());
       }
     if (last) tell(fmt::format("saved step {} in {}", step, saving_.directory));
+    return "";
   }
 
  private:
@@ -170,13 +175,13 @@ PipelineTrained train_pipeline(const PipelineJob& job, const Corpus& corpus, con
     optimizer->step();
     trained.step_seconds.push_back(pipe.statistics().seconds);
     listener.stepped(++step, trained.losses.back(), now_seconds() - begin);
-    if (checkpoints) checkpoints->save(step, false);
+    if (checkpoints) static_cast<void>(checkpoints->save(step, false));
   } while (step < job.gpt.steps && !stop.requested());
   trained.interrupted = step < job.gpt.steps && stop.signal() == SIGINT;
   if (checkpoints && step < job.gpt.steps && listener.say && group.rank() == 0)
     listener.say(fmt::format("{} came: saving after step {}, and ending",
                              trained.interrupted ? "SIGINT" : "SIGTERM", step));
-  if (checkpoints) checkpoints->save(step, true);
+  if (checkpoints) trained.unsaved = checkpoints->save(step, true);
   const auto taken = static_cast<std::int64_t>(trained.losses.size());
   trained.step_seconds = most_of_ranks(group, trained.step_seconds);
   const Range counted = counted_of_run(taken);

@@ -29,6 +29,7 @@ struct PipelineTrained {
   std::string network;               // "" when real, else how it was modelled
   std::int64_t resumed_at = 0;       // steps of earlier runs
   bool interrupted = false;          // by SIGINT, before the last step
+  std::string unsaved{};             // why the last checkpoint could not be written; "" where it was
   std::vector<double> losses;        // by step of this run
   std::vector<double> step_seconds;  // forward and backward passes, of the slowest rank
   Spread counted_seconds;            // of those after the warm-up
@@ -48,8 +49,7 @@ struct PipelineListener {
 };
 
 // Trains a GPT whose layers lie on the ranks, all of which call it alike, until the steps are taken or a
-// signal comes: SIGINT, or SIGTERM where it saves. In the training module. Errors as of Pipeline; Error where
-// the last checkpoint cannot be written.
+// signal comes: SIGINT, or SIGTERM where it saves. In the training module. Errors as of Pipeline.
 PipelineTrained train_pipeline(const PipelineJob& job, const Corpus& corpus, const Group& group,
                                const PipelineListener& listener);
 

@@ -34,6 +34,7 @@ Json json_of(const TrainResult& run) {
       {"characters_per_second", run.characters_per_second},
       {"digest", run.digest},
   };
+  if (!run.unsaved.empty()) json["unsaved"] = run.unsaved;
   if (!run.chosen_policy.empty()) json["chosen_policy"] = run.chosen_policy;
   if (run.moe)
     json["mixtures"] = {{"experts", run.moe->experts},

@@ -76,6 +76,7 @@ struct TrainResult {
   std::vector<double> losses;            // mean over ranks, per step
   IterationTimes times;                  // of the steps that count
   double characters_per_second = 0;      // of all workers, at the median iteration
+  std::string unsaved{};                 // why the last checkpoint could not be written; "" where it was
   std::string digest;                    // SHA-256 of the final parameters
   KfacTroubles kfac{};                   // of an optimiser that is K-FAC
   std::optional<MoeReport> moe{};        // of a model with mixtures of experts

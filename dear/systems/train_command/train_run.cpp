@@ -140,6 +140,7 @@ class Job : public TrainingJob {
   std::optional<Checkpoints> checkpoints_;
   std::optional<StopOnSignal> stop_;
   std::int64_t resumed_at_ = 0, saved_at_ = -1;  // steps
+  std::string unsaved_;                          // see TrainResult
   std::vector<double> losses_, iteration_seconds_, exposed_seconds_;
 };
 
@@ -239,7 +240,7 @@ void Job::save(std::int64_t step) {
   }
 }
 
-// The last one is what the run was for.
+// The last one is what the run was for: where it fails, the run has failed, once its results are written.
 void Job::save_last() {
   const std::int64_t step = steps_taken();
   const bool there = written() && saved_at_ == step;
@@ -249,7 +250,8 @@ void Job::save_last() {
       checkpoints_->wait();
     }
   } catch (const ConfigError& error) {
-    throw Error(error.what());
+    unsaved_ = error.what();
+    return;
   }
   if (run_.say && group_.rank() == 0)
     run_.say(fmt::format("saved step {} in {}", step, settings_.saving.directory));
@@ -348,6 +350,7 @@ TrainResult Job::end() {
   if (!automatic_candidates(run_.policy).empty() && group_.size() > 1)
     result.chosen_policy = parallel_.schedule().policy();
   result.sent = sent(steps);
+  result.unsaved = unsaved_;
   if (kfac_) result.kfac = troubles_of(kfac_->report(), group_);
   if (run_.record_trace)
     take_record(result);  // before the digest, which reads parameters as a forward pass does

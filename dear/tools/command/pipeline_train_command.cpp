@@ -137,6 +137,7 @@ void report(const Arguments& arguments, const PipelineTrained& trained, const Gr
     say(fmt::format("interrupted after {} of {} steps\n", trained.resumed_at + std::ssize(trained.losses),
                     arguments.job.gpt.steps));
   if (!std::isfinite(trained.losses.back())) throw Error("the last loss is no finite number: lower --lr");
+  if (!trained.unsaved.empty()) throw Error(trained.unsaved);
   if (trained.interrupted) throw ExitStatus{kExitInterrupted};
 }
 

@@ -172,6 +172,7 @@ void report(const TrainSettings& settings, const train_command::Trained& trained
   };
   for (const train_command::TrainResult& run : runs) {
     if (const std::string why = wrong_losses(run); !why.empty()) fail(why);
+    if (!run.unsaved.empty()) fail(run.unsaved);
     if (run.digest != runs.front().digest && !settings.compares_compressions)
       fail(fmt::format("the parameters of policy {} differ from those of {}", run.policy,
                        runs.front().policy));
