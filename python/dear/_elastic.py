@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -12,10 +11,10 @@ from typing import Any, Optional
 import torch
 from torch import nn
 
-from . import _C, _checkpoint_file
+from . import _C
 from ._checkpoints import Checkpoints
 from ._distribute import DataParallel
-from ._several import Optimizers, listed
+from ._several import Optimizers
 
 _OF_THE_GROUP = (_C.TransportError, _C.TimeoutError, _C.MismatchError)
 _MEETING = 20.0  # seconds for ranks that have all said that they are there
@@ -34,13 +33,13 @@ class Elastic:
                 optimizer.step()
 
     Every step trains with the same `batch` samples, however many ranks share them, and each sample counts once an epoch: a step
-    that was given up is made again. The mean is that over all samples. Each rank keeps a copy of parameters, buffers and the
-    whole state of the optimiser as of the last commit, in the memory of its host.
+    that was given up is made again. The mean is that over all samples. A commit puts the state into memory of the launcher,
+    once for all ranks: each writes what it updates, as into sharded Checkpoints. It survives any number of ranks.
 
     samples: the number of samples; `indices` is a tensor of some of 0 to samples - 1. Their order is drawn anew each epoch, by
         `seed`. What is left of them at the end, less than a batch, goes with the last one.
-    commit: steps between two copies: what is lost where a rank fails. A commit waits for the parameters, so policies gain nothing
-        under the next forward pass of the steps that are committed; with `policy="dear"` it also gathers the state of all shards.
+    commit: steps between two commits: what is lost where a rank fails. A commit waits for the parameters, so policies gain nothing
+        under the next forward pass of the steps that are committed.
     extra: other objects with state_dict() and load_state_dict(), by name: schedulers, a GradScaler.
     checkpoints: a folder for a dear.Checkpoints that saves every `every` steps, from which a job that is started again goes on, by
         any launcher; "" for none.
@@ -83,9 +82,10 @@ class Elastic:
         self._commit_every, self._save_every, self._timeout = commit, every, timeout
         self._extra, self._folder = dict(extra or {}), checkpoints
         self._checkpoints: Optional[Checkpoints] = None
+        self._memory = os.environ.get("DEAR_ELASTIC_FOLDER", "")  # a folder of the launcher's
+        self._committed: Optional[Checkpoints] = None  # there
         self._model: Optional[DataParallel] = None
         self._steps = self._used = 0  # of which the current state is
-        self._committed: Optional[dict[str, Any]] = None
         self._given_up = False
         self._orders: dict[int, torch.Tensor] = {}
         place = os.environ.get("DEAR_MEMBERSHIP", "")
@@ -97,7 +97,7 @@ class Elastic:
         self._number = int(number) if place else 0
         self._member = _C.Member(place, self._number) if place else None
         self._run_id = os.environ.get("TORCHELASTIC_RUN_ID", "")
-        self._epoch, self._begun = -1, False  # of the roster, and whether ranks trained before it
+        self._epoch = -1  # of the roster
         self._begin()
 
     # ---- what a program uses
@@ -175,29 +175,14 @@ class Elastic:
     # ---- state
 
     def _commit(self, steps: int, used: int) -> None:
-        self.model.synchronize()
-        state = {
-            "model": self._module.state_dict(),
-            "optimizers": [one.state_dict() for one in listed(self.optimizer)],
-            "extra": {name: one.state_dict() for name, one in self._extra.items()},
-        }
-        before = self._committed["state"] if self._committed is not None else None
-        self._committed = {"steps": steps, "used": used, "state": _copied(state, before)}
+        if self._committed is not None:
+            self._committed.save({"step": steps, "used": used})
         _C.note_progress(steps)
-
-    def _restore(self, committed: dict[str, Any]) -> None:
-        state = committed["state"]
-        self._module.load_state_dict(state["model"])
-        for one, of_optimizer in zip(listed(self.optimizer), state["optimizers"]):
-            one.load_state_dict(_copied(of_optimizer))
-        for name, other in self._extra.items():
-            other.load_state_dict(_copied(state["extra"][name]))
-        self._steps, self._used = committed["steps"], committed["used"]
 
     # ---- ranks
 
     def _begin(self) -> None:
-        """Meets the ranks of now, and takes the state of those that are furthest."""
+        """Meets the ranks of now, and takes the state of the last commit."""
         tries = 0
         while True:
             self._leave()
@@ -215,7 +200,7 @@ class Elastic:
                     self._member.ask_again()
 
     def _leave(self) -> None:
-        self._checkpoints = None
+        self._checkpoints = self._committed = None
         if self._model is not None and self._model.__dict__.get("_open") is not None:
             self._model.abandon("its ranks have changed")
         for parameter in self._module.parameters():
@@ -226,7 +211,7 @@ class Elastic:
         environment."""
         if self._member is None:
             return
-        self._epoch, members, self._begun = self._member.join(self._timeout)
+        self._epoch, members, _ = self._member.join(self._timeout)
         rank, size = members.index(self._number), len(members)
         os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size), LOCAL_WORLD_SIZE=str(size))
         _C.begin_record_again(rank, size)
@@ -237,7 +222,6 @@ class Elastic:
             raise _C.ConfigError(
                 f"a batch of {self._batch} samples for {group.size} ranks: each takes at least one of every batch"
             )
-        begun = self._take_furthest(group)
         arguments = {**self._options, "process_group": group, "balance": [1.0] * group.size, "timeout": self._timeout}
         if self._model is None:
             self._model = DataParallel(self._module, self.optimizer, **arguments)
@@ -245,51 +229,27 @@ class Elastic:
             DataParallel.__init__(self._model, self._module, self.optimizer, **arguments)
         if self._folder:
             self._checkpoints = Checkpoints(self._folder, self._model, extra=self._extra)
-        if not begun:
-            position = self._checkpoints.resume() if self._checkpoints is not None else None
-            if position is not None:
-                self._steps, self._used = position["step"], position["used"]
+        position = self._resume(group)
+        if position is not None:
+            self._steps, self._used = position["step"], position["used"]
         self._commit(self._steps, self._used)
 
-    def _take_furthest(self, group: _C.Group) -> bool:
-        """Whether a rank has committed something: then all have the last of it."""
-        mine = -1 if self._committed is None else self._committed["used"]
-        all_used = [int(one) for one in _C.gather_bytes(group, str(mine).encode())]
-        furthest = max(all_used)
-        if furthest < 0 and self._begun:
-            raise _C.TransportError(
-                f"rank {group.rank}: every rank that had the state of this training has ended: it goes on from a checkpoint, if there "
-                "is one, when the job is started again"
+    def _resume(self, group: _C.Group) -> Optional[dict[str, Any]]:
+        """From the last commit of ranks of this job, else from a checkpoint."""
+        if self._memory:
+            self._committed = Checkpoints(
+                self._memory, self.model, keep=1, sharded=True, extra=self._extra, random=False, weights_only=False
             )
-        if furthest < 0:
-            return False
-        if min(all_used) < furthest:
-            gives = group.rank == all_used.index(furthest)
-            payload = _C.gather_bytes(group, _checkpoint_file.packed(self._committed) if gives else b"")
-            if mine < furthest:
-                self._committed = _checkpoint_file.unpacked(payload[all_used.index(furthest)])
-        assert self._committed is not None
-        self._restore(self._committed)
-        return True
-
-
-def _copied(value: Any, into: Any = None) -> Any:
-    """A deep copy, whose tensors take the memory of those of `into` where they can."""
-    if isinstance(value, torch.Tensor):
-        if isinstance(into, torch.Tensor) and (into.shape, into.dtype, into.device) == (
-            value.shape,
-            value.dtype,
-            value.device,
-        ):
-            return into.copy_(value)
-        return value.detach().clone()
-    if isinstance(value, Mapping):
-        before = into if isinstance(into, Mapping) else {}
-        return {key: _copied(one, before.get(key)) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        old = into if isinstance(into, (list, tuple)) and len(into) == len(value) else [None] * len(value)
-        return type(value)(_copied(one, at) for one, at in zip(value, old))
-    return copy.deepcopy(value)
+            position = self._committed.resume()
+            if position is not None:
+                return position
+            most = max(int(one) for one in _C.gather_bytes(group, str(self._steps).encode()))
+            if most > 0:
+                raise _C.TransportError(
+                    f"rank {group.rank}: the state of step {most} is not in '{self._memory}', where ranks committed it: somebody has "
+                    "removed it"
+                )
+        return self._checkpoints.resume() if self._checkpoints is not None else None
 
 
 class Step:

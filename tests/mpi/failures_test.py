@@ -50,7 +50,8 @@ def shared_memory():
             used |= set(re.findall(r"/dev/shm/(\S+)", maps.read_text()))
         except OSError:
             pass
-    return {entry.name for entry in pathlib.Path("/dev/shm").iterdir()} - used
+    found = {entry.name for entry in pathlib.Path("/dev/shm").iterdir()}
+    return {name for name in found - used if not name.startswith("dear-m")}  # not of ranks that come and go
 
 
 def wait_for(condition):

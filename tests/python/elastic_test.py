@@ -76,6 +76,7 @@ def train(folder: str, policy: str, kind: str) -> None:
     uses = (-net.uses.detach() * BATCH).round(decimals=6).unique().tolist()
     weights = [one.hex() for one in net.net.weight.detach().flatten().tolist()]
     rates = [group["lr"] for group in optimizer.param_groups]
+    print("memory", os.environ.get("DEAR_ELASTIC_FOLDER", ""), flush=True)
     print(f"ranks {run.model.world_size} steps {run.steps} uses {uses} rates {rates} weights {weights}", flush=True)
 
 
@@ -83,9 +84,12 @@ class Elastic(unittest.TestCase):
     def launch(self, kind: str, *options: str, policy: str = "wfbp") -> Any:
         with tempfile.TemporaryDirectory() as folder:
             program = [sys.executable, "-B", __file__, DEAR, "--train", folder, policy, kind]
-            return subprocess.run(
+            job = subprocess.run(
                 [DEAR, "launch", "--grace", "5s", *options, "--", *program], capture_output=True, text=True, timeout=150
             )
+        for memory in re.findall("memory (/.*)", job.stdout):
+            self.assertFalse(os.path.exists(os.path.dirname(memory)), memory)
+        return job
 
     def results(self, job: Any, ranks: int) -> dict[str, str]:
         """What all ranks say at the end, which is the same on all: by name."""

@@ -17,7 +17,8 @@ import uuid
 LIMIT = 200  # seconds for anything to happen; only a test that fails waits so long
 MARKER = "DEAR_TEST_MARKER"
 LAUNCHERS = ("DEAR_", "LOCAL_", "MASTER_", "TORCHELASTIC_", "GROUP_", "OMPI_", "PMI", "MPI_", "SLURM_")
-MPI_SEGMENTS = ("vader_segment", "sm_segment", "ucx_shm", "mpich_")  # of a test of MPI that runs beside this one
+# Of tests of MPI and of `dear launch --elastic` that run beside this one.
+OF_OTHERS = ("vader_segment", "sm_segment", "ucx_shm", "mpich_", "dear-making-", "dear-memory-")
 POLICIES = ["serial", "wfbp", "dear-replicated", "dear"]
 TINY = (
     "--data text.txt --layers 2 --width 32 --heads 2 --context 16 --batch 2 --steps 4 --threads 1 --sample 0".split()
@@ -27,8 +28,8 @@ dear = ""
 
 
 def shared_memory():
-    """Files in shared memory, without those of MPI: no job here uses it, and other tests do."""
-    return {name for name in os.listdir("/dev/shm") if not name.startswith(MPI_SEGMENTS)}
+    """Files in shared memory that may be left by a job here."""
+    return {name for name in os.listdir("/dev/shm") if not name.startswith(OF_OTHERS)}
 
 
 def main():

@@ -16,6 +16,7 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/membership/registrar.h"
+#include "dear/base/os/memory_folder.h"
 #include "dear/base/vocabulary/deadline.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/tools/launch/causes.h"
@@ -372,6 +373,9 @@ Launcher::Launcher(LaunchOptions options) : options_(std::move(options)) {
 int Launcher::run() const {
   LaunchOptions options = options_;
   Restarts restarts(options.least_ranks, options.ranks, options.restarts);
+  std::optional<os::MemoryFolder> folder;  // of ranks that come and go
+  if (options.least_ranks < options.ranks)
+    options.environment.emplace_back("DEAR_ELASTIC_FOLDER", folder.emplace().path() + "/state");
   for (;;) {
     Supervisor job(options, restarts);
     const int code = job.run();

@@ -19,7 +19,7 @@ struct ElasticOptions {
   std::int64_t batch = 0;
   int epochs = 1;
   std::int64_t seed = 0;  // of the order of samples, which is drawn anew each epoch
-  int commit = 1;         // steps between two copies of the state: what a rank that fails costs
+  int commit = 1;         // steps between two commits of the state: what a rank that fails costs
   // A folder of Checkpoints, saved every so many steps, from which a job that is started again goes on; ""
   // for none.
   std::string checkpoints{};
@@ -38,9 +38,9 @@ struct ElasticOptions {
 //   });
 //
 // Each sample counts once an epoch; the gradient is the mean over the samples of a step. What is left at the
-// end, less than a batch, goes with the last step. Each rank keeps a copy of parameters, buffers and the
-// whole state of the optimiser as of the last commit, for which it waits until the parameters are whole. One
-// thread.
+// end, less than a batch, goes with the last step. A commit puts the state into memory of the
+// launcher, once for all ranks: each writes what it updates, as into a checkpoint in shards, and waits until
+// the parameters are whole. It survives any number of ranks. One thread.
 class Elastic {
  public:
   // Meets the other ranks, takes their state or that of the newest checkpoint. The model and the optimiser
