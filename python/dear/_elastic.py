@@ -245,9 +245,9 @@ class Elastic:
                 return position
             most = max(int(one) for one in _C.gather_bytes(group, str(self._steps).encode()))
             if most > 0:
-                raise _C.TransportError(
-                    f"rank {group.rank}: the state of step {most} is not in '{self._memory}', where ranks committed it: somebody has "
-                    "removed it"
+                raise _C.ConfigError(
+                    f"rank {group.rank}: the state of step {most} is not in '{self._memory}', where ranks committed it: let nobody "
+                    "remove it"
                 )
         return self._checkpoints.resume() if self._checkpoints is not None else None
 

@@ -184,6 +184,11 @@ class OnFourRanks(unittest.TestCase):
             self.assertEqual(position, {"step": 4})
             self.assertTrue(torch.equal(weights(again.model), ends[4]))
             self.assertEqual(len(said), 1 if self.rank == 0 else 0)
+            if self.rank == 0:
+                os.truncate(folder / names[0], 1000)
+            dist.barrier()
+            with self.assertRaisesRegex(dear.ConfigError, f"no checkpoint in '{folder}' can be read: mend that"):
+                dear.Checkpoints(str(folder), again.model, say=said.append).resume()
             job.model.close()
             again.model.close()
 

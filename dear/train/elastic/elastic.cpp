@@ -210,8 +210,8 @@ class Elastic::Impl {
       if (auto position = committed_->resume()) return position;
       const std::vector<std::int64_t> steps = comm::all_gather_values(ranks, steps_);
       if (const auto most = *std::max_element(steps.begin(), steps.end()); most > 0)
-        throw TransportError(fmt::format(
-            "rank {}: the state of step {} is not in '{}', where ranks committed it: somebody has removed it",
+        throw ConfigError(fmt::format(
+            "rank {}: the state of step {} is not in '{}', where ranks committed it: let nobody remove it",
             ranks.rank(), most, folder_));
     }
     return checkpoints_ ? checkpoints_->resume() : std::nullopt;
