@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 KINDS = ("garbage", "half-open", "replayed", "fields", "user")
 NOBODY = 65534
-MAGIC = b"dearmet2"
+MAGIC = b"dearmet3"  # dear/base/admission/message.cpp
 
 
 class Port(NamedTuple):

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Any, Optional
 
 from faults import processes_of
-from stranger import Port, Stranger, has, listening
+from stranger import MAGIC, Port, Stranger, has, listening
 
 PATIENCE = 120.0  # seconds for each wait on a job
 RUN = uuid.uuid4().hex  # all jobs of a backend have one name and port, so that what was said at one meeting fits others
@@ -270,7 +270,10 @@ def record_stream(options: argparse.Namespace, backend: str) -> bytes:
                 os.waitpid(pid, 0)
         if job.ran.wrong:
             raise RuntimeError(job.ran.wrong)
-        return pathlib.Path(folder, "said").read_bytes()
+        said = pathlib.Path(folder, "said").read_bytes()
+        if not said.startswith(MAGIC):
+            raise RuntimeError(f"what a rank says at a meeting begins with {said[:8]!r}, not with {MAGIC!r}: mend stranger.py")
+        return said
 
 
 def record_packet(options: argparse.Namespace) -> bytes:
