@@ -256,6 +256,8 @@ class Diagnoser {
     for (const RankSeen& seen : job_.seen) {
       if (!seen.record || !seen.record->failure) continue;
       const std::string& text = seen.record->failure->text;
+      if (const std::vector<int> ended = ended_in(text); !ended.empty())
+        return found(Cause::left, ended, text);
       if (auto sides = sides_in(text); sides.size() > 1) {
         add_others(sides, standings_);
         return found(Cause::mismatch, fewest_of(sides), text);
@@ -280,11 +282,16 @@ class Diagnoser {
                  fmt::format("rank {} ended while others waited for it", fmt::join(left, ", ")));
   }
 
-  // A rank without a record left, as others say.
+  // A rank left, as others say, that has no record, or waits for nobody and says nothing: the launcher may
+  // have ended it on its way out.
   bool by_words() {
-    for (const liveness::Word& word : words_)
-      if (word.cause == liveness::Cause::left && !job_.seen[static_cast<std::size_t>(word.culprit)].record)
+    for (const liveness::Word& word : words_) {
+      const auto place = static_cast<std::size_t>(word.culprit);
+      const auto& record = job_.seen[place].record;
+      if (word.cause == liveness::Cause::left &&
+          (!record || (!record->failure && standings_[place].in == nullptr)))
         return found(Cause::left, {word.culprit}, word.text);
+    }
     return false;
   }
 

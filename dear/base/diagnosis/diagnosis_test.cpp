@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -193,6 +194,34 @@ TEST(Diagnosis, BelievesOthersWhereARankThatLeftHasNoRecord) {
   job.seen[1].record.reset();
   EXPECT_EQ(diagnose(job).cause, Cause::left);
   EXPECT_THAT(diagnose(job).culprits, ElementsAre(1));
+}
+
+TEST(Diagnosis, BelievesOthersWhereARankWasEndedOnItsWayOut) {
+  const JobRecords job = job_of(
+      {ended(Writer(0, 2).collective(4, 5).fails(90, "rank 1 left the group while others wait", false), 1, 0),
+       ended(Writer(1, 2).collective(3, 1, 2), 0, SIGTERM, true)});
+  EXPECT_EQ(diagnose(job).cause, Cause::left);
+  EXPECT_THAT(diagnose(job).culprits, ElementsAre(1));
+}
+
+TEST(Diagnosis, KnowsTheEndOfATrainingWithinAStep) {
+  for (const char* const sides : {"rank 2 asks for the end of its DataParallel between a backward pass and "
+                                  "step(), rank 0 for all-gather "
+                                  "of 2352 fp32 (label 0)",
+                                  "ranks 0, 1 ask for all-gather of 2352 fp32 (label 0), rank 2 for the end "
+                                  "of its DataParallel between "
+                                  "a backward pass and step()"}) {
+    const std::string differ = fmt::format(
+        "collective 140: {}: every rank must issue the same collectives in the same order", sides);
+    JobRecords job = job_of({Writer(0, 3).collective(89, 2).fails(90, differ, false),
+                             Writer(1, 3).collective(89, 2).fails(90, differ, false),
+                             Writer(2, 3).fails(90, differ, false)});
+    for (int round = 0; round < 2; ++round) {
+      EXPECT_EQ(diagnose(job).cause, Cause::left) << sides;
+      EXPECT_THAT(diagnose(job).culprits, ElementsAre(2)) << sides;
+      job.seen[2].record.reset();
+    }
+  }
 }
 
 TEST(Diagnosis, ComparesCollectives) {

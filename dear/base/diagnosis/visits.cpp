@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <regex>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -30,20 +32,40 @@ std::string describe(const Event& event) {
   return text;
 }
 
-std::vector<std::vector<int>> sides_in(const std::string& sentence) {
+namespace {
+
+// Calls `visit` with the ranks of each side, and with the text behind its "ask for".
+void visit_sides(const std::string& sentence,
+                 const std::function<void(std::vector<int> ranks, std::string_view asks)>& visit) {
   static const std::regex kSentence("collective [0-9]+: (.*?): every rank must.*"),
-      kSide("ranks? ([0-9]+(, [0-9]+)*) (ask|asks|for)\\b"), kNumber("[0-9]+");
+      kSide("ranks? ([0-9]+(, [0-9]+)*) ((ask|asks) )?for\\b"), kNumber("[0-9]+");
   std::smatch found;
-  if (!std::regex_match(sentence, found, kSentence)) return {};
-  std::vector<std::vector<int>> sides;
+  if (!std::regex_match(sentence, found, kSentence)) return;
   const std::string said = found[1];
   for (std::sregex_iterator side(said.begin(), said.end(), kSide), end; side != end; ++side) {
     const std::string list = (*side)[1];
-    std::vector<int>& ranks = sides.emplace_back();
+    std::vector<int> ranks;
     for (std::sregex_iterator number(list.begin(), list.end(), kNumber); number != end; ++number)
       ranks.push_back(std::atoi(number->str().c_str()));
+    visit(std::move(ranks),
+          std::string_view(said).substr(static_cast<std::size_t>(side->position() + side->length())));
   }
+}
+
+}  // namespace
+
+std::vector<std::vector<int>> sides_in(const std::string& sentence) {
+  std::vector<std::vector<int>> sides;
+  visit_sides(sentence, [&](std::vector<int> ranks, std::string_view) { sides.push_back(std::move(ranks)); });
   return sides;
+}
+
+std::vector<int> ended_in(const std::string& sentence) {
+  std::vector<int> ended;
+  visit_sides(sentence, [&](std::vector<int> ranks, std::string_view asks) {
+    if (asks.starts_with(" the end of its DataParallel ")) ended = std::move(ranks);  // comm's describe()
+  });
+  return ended;
 }
 
 Standing standing_of(const recorder::Record& record) {

@@ -79,14 +79,19 @@ LaunchEnvironment read_counts(const Variables& variables, const Names& names) {
   }
   const auto local_rank = variables.number(names.local_rank);
   const auto local_size = variables.number(names.local_size);
-  found.local_rank = local_rank.value_or(found.rank);
   found.local_size = local_size.value_or(found.size);
+  found.local_rank = local_rank.value_or(found.local_size == 1 ? 0 : found.rank);
   if (found.local_size < 1 || found.local_size > found.size) {
     throw ConfigError(
         fmt::format("environment variable {} is {} and {} is {}: there are 1 to that many ranks on a host",
                     names.local_size, found.local_size, names.size, found.size));
   }
-  if (local_rank && found.local_rank >= found.local_size) {
+  if (!local_rank && found.local_size > 1 && found.local_size < found.size) {
+    throw ConfigError(fmt::format(
+        "environment variable {} is {} of {}, and {} is not set: set it to the rank among those of this host",
+        names.local_size, found.local_size, found.size, names.local_rank));
+  }
+  if (found.local_rank >= found.local_size) {
     throw ConfigError(fmt::format(
         "environment variable {} is {}, but this host has {} ranks ({}): a local rank must be below that",
         names.local_rank, found.local_rank, found.local_size, names.local_size));

@@ -40,6 +40,11 @@ Variables with(Variables variables, const Variables& more) {
   return variables;
 }
 
+Variables without(Variables variables, const std::string& name) {
+  variables.erase(name);
+  return variables;
+}
+
 const Variables kTorchrun{{"RANK", "5"},
                           {"WORLD_SIZE", "8"},
                           {"LOCAL_RANK", "1"},
@@ -219,6 +224,7 @@ TEST(Environment, UnderstandsSlurm) {
   EXPECT_EQ(read(by_hand).local_rank, 1);
   EXPECT_EQ(read(with(by_hand, {{"WORLD_SIZE", "12"}})).local_size, 12);  // not the ranks of this step
   EXPECT_EQ(read(with(by_hand, {{"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "1"}})).local_size, 1);
+  EXPECT_EQ(read(with(without(kTorchrun, "LOCAL_RANK"), {{"LOCAL_WORLD_SIZE", "1"}})).local_rank, 0);
 }
 
 TEST(Environment, TakesSlurmsVariablesOnlyUnderSrun) {
@@ -248,11 +254,6 @@ TEST_P(WrongEnvironment, IsNamed) {
   EXPECT_THAT(complaint(GetParam().variables), HasSubstr(GetParam().says));
 }
 
-Variables without(Variables variables, const std::string& name) {
-  variables.erase(name);
-  return variables;
-}
-
 INSTANTIATE_TEST_SUITE_P(
     Cases, WrongEnvironment,
     ::testing::Values(
@@ -265,6 +266,8 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"TooLarge", with(kTorchrun, {{"WORLD_SIZE", "99999999999"}}), "WORLD_SIZE is \"99999999999\""},
         Wrong{"RankBeyondSize", with(kTorchrun, {{"RANK", "8"}}), "RANK is 8 and WORLD_SIZE is 8"},
         Wrong{"NoRanks", with(kTorchrun, {{"RANK", "0"}, {"WORLD_SIZE", "0"}}), "WORLD_SIZE is 0"},
+        Wrong{"LocalUnknown", without(kTorchrun, "LOCAL_RANK"),
+              "LOCAL_WORLD_SIZE is 4 of 8, and LOCAL_RANK is not set"},
         Wrong{"LocalBeyond", with(kTorchrun, {{"LOCAL_RANK", "4"}}), "LOCAL_RANK is 4"},
         Wrong{"LocalSizeBeyond", with(kTorchrun, {{"LOCAL_WORLD_SIZE", "9"}}), "LOCAL_WORLD_SIZE is 9"},
         Wrong{"BadPort", with(kTorchrun, {{"MASTER_PORT", "http"}}), "MASTER_PORT is \"http\""},
