@@ -190,8 +190,12 @@ class Diagnoser {
     return found(Cause::failed, {first->record->rank}, first->record->failure->text);
   }
 
-  // Whether others failed because of this rank, or say nothing of whom they failed for.
+  // Whether others failed because of this rank, or say nothing of why they failed.
   [[nodiscard]] bool may_be_blamed(int rank) const {
+    const auto differs = [](const RankSeen& seen) {
+      return seen.record && seen.record->failure && !sides_in(seen.record->failure->text).empty();
+    };
+    if (std::any_of(job_.seen.begin(), job_.seen.end(), differs)) return false;
     return words_.empty() || std::any_of(words_.begin(), words_.end(),
                                          [rank](const liveness::Word& word) { return word.culprit == rank; });
   }

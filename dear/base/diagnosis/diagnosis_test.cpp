@@ -173,10 +173,11 @@ TEST(Diagnosis, AddsRanksThatTheSentenceDoesNotName) {
       "collective 143: rank 2 asks for an allocation of 192 bytes, rank 0 for reduce-scatter of 2352 fp32, "
       "average (label 2): every rank must issue the same collectives in the same order";
   const auto sums = [&](int rank) {
-    return Writer(rank, 4).collective(89, 5, -1, 9408).fails(90, differ, false);
+    return ended(Writer(rank, 4).collective(89, 5, -1, 9408).fails(90, differ, false), 1, 0);
   };
   const JobRecords all =
-      job_of({sums(0), sums(1), Writer(2, 4).collective(89, 5, -1, 192).fails(90, differ, false), sums(3)});
+      job_of({sums(0), sums(1), ended(Writer(2, 4).collective(89, 5, -1, 192).fails(90, differ, false), 1, 0),
+              sums(3)});
   for (int hidden = -1; hidden < 4; ++hidden) {
     JobRecords job = all;
     if (hidden >= 0) job.seen[static_cast<std::size_t>(hidden)].record.reset();

@@ -11,6 +11,8 @@
 namespace dear::backends {
 namespace {
 
+constexpr std::size_t kMostListed = 16;  // of the ranks that agree with rank 0
+
 // Fields of the first word of a packed summary. The highest bit of that word is set.
 constexpr comm::BitField kCount = {0, 20};
 constexpr comm::BitField kLabel = {20, 19};    // plus 1, so that none is 0
@@ -78,28 +80,30 @@ RequestSummary summarize(std::uint64_t sequence, const Request& request, std::ui
 void throw_on_mismatch(const std::vector<RequestSummary>& by_rank, const std::vector<int>& names) {
   const RequestSummary& first = by_rank.front();
   const RequestSummary* other = nullptr;
-  std::vector<int> ranks;
-  for (std::size_t rank = 1; rank < by_rank.size(); ++rank) {
+  std::vector<int> differ, agree;  // with rank 0
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
     const RequestSummary& one = by_rank[rank];
-    if (other == nullptr && key(one) != key(first)) {
-      other = &one;
+    const int name = names.empty() ? static_cast<int>(rank) : names[rank];
+    if (key(one) == key(first)) {
+      agree.push_back(name);
+      continue;
     }
-    if (other != nullptr && key(one) == key(*other)) {
-      ranks.push_back(names.empty() ? static_cast<int>(rank) : names[rank]);
-    }
+    if (other == nullptr) other = &one;
+    if (key(one) == key(*other)) differ.push_back(name);
   }
   if (other == nullptr) {
     return;
   }
+  if (agree.size() > kMostListed) agree.erase(agree.begin() + 1, agree.end());
   std::string theirs = describe(other->heading);
   std::string expected = describe(first.heading);
   if (theirs == expected) {
     theirs = describe_place(*other);
     expected = describe_place(first);
   }
-  throw MismatchError(fmt::format("collective {}: {} {} for {}, rank {} for {}: {}", first.heading.sequence,
-                                  os::list_ranks(ranks), ranks.size() == 1 ? "asks" : "ask", theirs,
-                                  names.empty() ? 0 : names[0], expected, comm::kSameOrder));
+  throw MismatchError(fmt::format("collective {}: {} {} for {}, {} for {}: {}", first.heading.sequence,
+                                  os::list_ranks(differ), differ.size() == 1 ? "asks" : "ask", theirs,
+                                  os::list_ranks(agree), expected, comm::kSameOrder));
 }
 
 }  // namespace dear::backends

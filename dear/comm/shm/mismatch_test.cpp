@@ -16,8 +16,8 @@ using ::testing::Each;
 
 // What one rank asks for and what rank 0 asks for are regular expressions.
 auto mismatch(const std::string& collective, const std::string& found, const std::string& expected) {
-  return ContainsRegex("^MismatchError: collective " + collective + ".* for " + found + ", rank 0 for " +
-                       expected + ": ");
+  return ContainsRegex("^MismatchError: collective " + collective + ".* for " + found +
+                       ", ranks? 0[0-9, ]* for " + expected + ": ");
 }
 
 struct Case {
@@ -44,6 +44,7 @@ TEST_P(Mismatch, IsTheSameSentenceOnEveryRank) {
     group.issue(request).wait();
   });
   EXPECT_THAT(reports[0], mismatch("3: ranks 1, 2", GetParam().found, GetParam().expected));
+  EXPECT_THAT(reports[0], ::testing::HasSubstr(", ranks 0, 3 for "));
   EXPECT_THAT(reports, Each(reports[0]));
 }
 
