@@ -14,12 +14,14 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/train/checkpoint/checkpoints.h"
 #include "dear/train/checkpoint/testing/job.h"
+#include "dear/train/checkpoint/testing/ways.h"
 
 namespace dear::disk_test {
 namespace {
 
 using checkpoint::testing::Folder;
 using checkpoint::testing::Job;
+using checkpoint::testing::Way;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using train::testing::message_of;
@@ -80,13 +82,6 @@ class Disk {
   std::string why_not_;
 };
 
-struct Way {
-  const char* name;
-  CheckpointForm form;
-  bool asynchronous;
-};
-void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
-
 class OnADisk : public ::testing::TestWithParam<Way> {
  protected:
   void SetUp() override {
@@ -134,11 +129,7 @@ class OnADisk : public ::testing::TestWithParam<Way> {
   Disk disk_;
   std::string uninterrupted_;
 };
-INSTANTIATE_TEST_SUITE_P(Checkpoints, OnADisk,
-                         ::testing::Values(Way{"OneFile", CheckpointForm::one_file, false},
-                                           Way{"OneFileLater", CheckpointForm::one_file, true},
-                                           Way{"Shards", CheckpointForm::a_shard_of_each_rank, false},
-                                           Way{"ShardsLater", CheckpointForm::a_shard_of_each_rank, true}),
+INSTANTIATE_TEST_SUITE_P(Checkpoints, OnADisk, ::testing::ValuesIn(checkpoint::testing::kWays),
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(OnADisk, ThatIsFullAreOneErrorAndThePreviousOneLoads) {

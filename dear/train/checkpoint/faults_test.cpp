@@ -16,6 +16,7 @@
 #include "dear/comm/group/exchange.h"
 #include "dear/train/checkpoint/checkpoints.h"
 #include "dear/train/checkpoint/testing/job.h"
+#include "dear/train/checkpoint/testing/ways.h"
 
 namespace dear::checkpoint_faults_test {
 namespace {
@@ -23,6 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 using checkpoint::testing::Folder;
 using checkpoint::testing::Job;
+using checkpoint::testing::Way;
 using os::testing::faults_happened;
 using os::testing::plan_faults;
 using ::testing::AllOf;
@@ -33,13 +35,6 @@ using train::testing::run_all;
 constexpr int kRanks = 2, kSeeds = 10;
 constexpr int kSteps = 4;
 constexpr const char* kNone = "no such error";  // message_of()
-
-struct Way {
-  const char* name;
-  CheckpointForm form;
-  bool asynchronous;
-};
-void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 
 class Faulty : public ::testing::TestWithParam<Way> {
  protected:
@@ -79,11 +74,7 @@ class Faulty : public ::testing::TestWithParam<Way> {
     return position->step;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Checkpoints, Faulty,
-                         ::testing::Values(Way{"OneFile", CheckpointForm::one_file, false},
-                                           Way{"OneFileLater", CheckpointForm::one_file, true},
-                                           Way{"Shards", CheckpointForm::a_shard_of_each_rank, false},
-                                           Way{"ShardsLater", CheckpointForm::a_shard_of_each_rank, true}),
+INSTANTIATE_TEST_SUITE_P(Checkpoints, Faulty, ::testing::ValuesIn(checkpoint::testing::kWays),
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(Faulty, AreWholeOrOneErrorOnEveryRankAndTheOneBefore) {

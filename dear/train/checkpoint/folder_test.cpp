@@ -12,6 +12,7 @@
 #include "dear/base/vocabulary/error.h"
 #include "dear/train/checkpoint/checkpoints.h"
 #include "dear/train/checkpoint/testing/job.h"
+#include "dear/train/checkpoint/testing/ways.h"
 
 namespace dear::folder_test {
 namespace {
@@ -19,19 +20,13 @@ namespace {
 namespace fs = std::filesystem;
 using checkpoint::testing::Folder;
 using checkpoint::testing::Job;
+using checkpoint::testing::Way;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using train::testing::message_of;
 using train::testing::run_all;
 
 constexpr int kRanks = 4;
-
-struct Way {
-  const char* name;
-  CheckpointForm form;
-  bool asynchronous;
-};
-void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 
 class EveryWay : public ::testing::TestWithParam<Way> {
  protected:
@@ -65,11 +60,7 @@ class EveryWay : public ::testing::TestWithParam<Way> {
   }
   Folder folder_;
 };
-INSTANTIATE_TEST_SUITE_P(Checkpoints, EveryWay,
-                         ::testing::Values(Way{"OneFile", CheckpointForm::one_file, false},
-                                           Way{"OneFileLater", CheckpointForm::one_file, true},
-                                           Way{"Shards", CheckpointForm::a_shard_of_each_rank, false},
-                                           Way{"ShardsLater", CheckpointForm::a_shard_of_each_rank, true}),
+INSTANTIATE_TEST_SUITE_P(Checkpoints, EveryWay, ::testing::ValuesIn(checkpoint::testing::kWays),
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(EveryWay, KeepsTheNewestAndGoesOnToTheBit) {
