@@ -211,7 +211,7 @@ class Elastic:
         environment."""
         if self._member is None:
             return
-        self._epoch, members, _ = self._member.join(self._timeout)
+        self._epoch, members = self._member.join(self._timeout)
         rank, size = members.index(self._number), len(members)
         os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size), LOCAL_WORLD_SIZE=str(size))
         _C.begin_record_again(rank, size)

@@ -160,12 +160,10 @@ void bind_groups(py::module_& module) {
               const py::gil_scoped_release released;
               roster = member.join(Deadline::after(std::chrono::duration<double>(timeout)));
             }
-            return std::make_tuple(roster.epoch, roster.members, roster.begun);
+            return std::make_tuple(roster.epoch, roster.members);
           },
           py::arg("timeout"),
-          "The first open epoch of which this process is a member, its members by rank, and whether an epoch "
-          "before "
-          "was open. TimeoutError.")
+          "The first open epoch of which this process is a member, and its members by rank. TimeoutError.")
       .def(
           "ask_again", [](const Member& member) { member.ask_again(member.roster()); },
           "The members of the epoch could not meet: asks for another.");

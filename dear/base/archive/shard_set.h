@@ -23,7 +23,7 @@ inline constexpr const char* kManifest = "manifest.pkl";
 // The names of those in a folder that were saved together, by rank; the newest first. ConfigError where none
 // is whole.
 [[nodiscard]] std::vector<std::vector<std::string>> shards_in(const std::string& folder);
-// Whether there are shards, or nothing, and none with all those that were saved together.
+// Whether the folder lacks shards of every save in it, as where its process was killed in the first one.
 [[nodiscard]] bool is_cut_short(const std::string& folder);
 // Removes from the folder, once a shard and those saved with it are there, all that were saved before.
 void remove_other_shards(const std::string& folder, const std::string& file);

@@ -32,7 +32,7 @@ class StepFolder {
   [[nodiscard]] Saved of(std::int64_t step, bool sharded) const;
   // Newest first; none where there is no such folder. ConfigError where it cannot be read, or is a file.
   [[nodiscard]] std::vector<Saved> saved() const;
-  // Throws the ConfigError of a training that finds checkpoints here and can read none, lately because of
+  // Throws the ConfigError of a training that finds checkpoints here and can read none, the oldest because of
   // `why`: it must not begin anew by itself.
   [[noreturn]] void refuse_all(const std::string& why) const;
 

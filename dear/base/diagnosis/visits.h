@@ -25,7 +25,7 @@ std::string describe(const recorder::Event& event);
 // The ranks on each side of "collective 98: ranks 1, 2 ask for a barrier, rank 0 for an all-gather: ...";
 // none of another sentence.
 std::vector<std::vector<int>> sides_in(const std::string& sentence);
-// Of such a sentence the ranks that ask for the end of their training within a step; none where none does.
+// Returns the ranks that ask, by such a sentence, for the end of their training within a step.
 std::vector<int> ended_in(const std::string& sentence);
 
 // Standing holds the last events of a rank that are not over, as its record has them.

@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -20,10 +22,13 @@ constexpr const char* kMemory = "/dev/shm";
 constexpr const char* kStem = "dear-memory-";
 constexpr const char* kMaking = "dear-making-";  // without a lock yet
 
-// The lock on a folder; none where another process has it.
+// Takes the lock on a folder of this user; none where another process has it.
 FileDescriptor locked(const std::string& path) {
   FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (folder.is_open() && ::flock(folder.get(), LOCK_EX | LOCK_NB) != 0) folder.close();
+  struct stat found{};
+  if (folder.is_open() && (::fstat(folder.get(), &found) != 0 || found.st_uid != ::geteuid() ||
+                           ::flock(folder.get(), LOCK_EX | LOCK_NB) != 0))
+    folder.close();
   return folder;
 }
 
@@ -49,7 +54,8 @@ MemoryFolder::MemoryFolder() {
   if (::rename(making.c_str(), path_.c_str()) != 0) {
     const int error = errno;
     static_cast<void>(remove_tree(making));
-    throw TransportError(with_errno(fmt::format("cannot make the folder '{}'", path_), error));
+    throw TransportError(with_errno(fmt::format("cannot make the folder '{}'", path_), error) +
+                         " (start the job again)");
   }
 }
 

@@ -323,6 +323,7 @@ LaunchEnvironment read_launch_environment(const GetVariable& get) {
   if (found.master_port != 0 && variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True") ++found.master_port;
   found.network_interface = variables.text("GLOO_SOCKET_IFNAME").value_or("");
   found.secret_file = variables.text("DEAR_SECRET_FILE").value_or("");
+  found.elastic_folder = variables.text("DEAR_ELASTIC_FOLDER").value_or("");
   found.membership = variables.text("DEAR_MEMBERSHIP").value_or("");
   if (!found.membership.empty()) found.member = variables.required("DEAR_MEMBER", "DEAR_MEMBERSHIP");
   const auto home = variables.text("HOME");

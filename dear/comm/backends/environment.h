@@ -26,6 +26,9 @@ struct LaunchEnvironment {
   // DEAR_MEMBER, which `dear launch --elastic` sets (base/membership). "" and -1 elsewhere.
   std::string membership{};
   int member = -1;
+  // The folder in the memory of that launcher into which its ranks commit their state: DEAR_ELASTIC_FOLDER.
+  // "" elsewhere.
+  std::string elastic_folder{};
   // The address at which messaging libraries (Gloo) meet, "" and 0 where nobody said one: MASTER_ADDR, and
   // MASTER_PORT or, where torchrun's agent listens at that itself (TORCHELASTIC_USE_AGENT_STORE), the next
   // port. Under Slurm, where neither is set, the first host of the step (SLURM_STEP_NODELIST) and a port made

@@ -144,6 +144,11 @@ TEST(Environment, ARestartAndARendezvousAreJobsOfTheirOwn) {
   EXPECT_EQ(read(with(kOpenMpi, {{"DEAR_RENDEZVOUS", "x"}})).job, " given x");
 }
 
+TEST(Environment, KnowsWhereRanksThatComeAndGoCommit) {
+  EXPECT_EQ(read(kTorchrun).elastic_folder, "");
+  EXPECT_EQ(read(with(kTorchrun, {{"DEAR_ELASTIC_FOLDER", "/x"}})).elastic_folder, "/x");
+}
+
 TEST(Environment, ReadsASecretThatIsThisUsersAlone) {
   EXPECT_EQ(read_secret(read(kTorchrun).secret_file), "");
   EXPECT_EQ(read(with(kTorchrun, {{"DEAR_SECRET_FILE", "/x"}})).secret_file, "/x");

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -54,7 +53,6 @@ class Elastic::Impl {
           "Elastic: {} samples, batches of {}, {} epochs, a commit every {} and a save every {} steps: each "
           "must be at least 1",
           options_.samples, options_.batch, options_.epochs, options_.commit, options_.every));
-    if (const char* const folder = std::getenv("DEAR_ELASTIC_FOLDER"); folder != nullptr) folder_ = folder;
     if (!environment_.membership.empty()) member_.emplace(environment_.membership, environment_.member);
     begin();
   }
@@ -201,9 +199,9 @@ class Elastic::Impl {
 
   // From the last commit of ranks of this job, else from a checkpoint.
   std::optional<Position> resume(const Group& ranks) {
-    if (!folder_.empty()) {
+    if (!environment_.elastic_folder.empty()) {
       committed_ = std::make_unique<Checkpoints>(
-          *parallel, CheckpointsOptions{.directory = folder_,
+          *parallel, CheckpointsOptions{.directory = environment_.elastic_folder,
                                         .keep = 1,
                                         .form = CheckpointForm::a_shard_of_each_rank,
                                         .random = RandomState::none});
@@ -212,7 +210,7 @@ class Elastic::Impl {
       if (const auto most = *std::max_element(steps.begin(), steps.end()); most > 0)
         throw ConfigError(fmt::format(
             "rank {}: the state of step {} is not in '{}', where ranks committed it: let nobody remove it",
-            ranks.rank(), most, folder_));
+            ranks.rank(), most, environment_.elastic_folder));
     }
     return checkpoints_ ? checkpoints_->resume() : std::nullopt;
   }
@@ -226,8 +224,7 @@ class Elastic::Impl {
   bool given_up_ = false;
   std::int64_t steps_ = 0, used_ = 0;  // the state of now
   std::unique_ptr<Checkpoints> checkpoints_;
-  std::string folder_;                      // of commits, in memory of the launcher; "" without one
-  std::unique_ptr<Checkpoints> committed_;  // there
+  std::unique_ptr<Checkpoints> committed_;  // in the memory of the launcher
 };
 
 Elastic::Elastic(torch::nn::Module& model, torch::optim::Optimizer& optimizer, ElasticOptions options)
