@@ -34,7 +34,7 @@ class Room(typing.NamedTuple):
 
 
 PLAN = {
-    "tools": Room(0, 0, 12, "what is started: the command dear, its launcher, replays and benchmarks"),
+    "tools": Room(0, 0, 12, "what is started: the command dear, replays and benchmarks"),
     "systems": Room(1, 0, 12, "related systems, live, and the trainings of the command"),
     "train": Room(2, 5, 12, "live training on libtorch"),
     "methods": Room(2, 0, 5, "what a related system plans"),
@@ -43,7 +43,7 @@ PLAN = {
     "schedule": Room(4, 0, 12, "steps, lanes, edges; who drives them"),
     "workload": Room(5, 0, 4, "layers, tensors, their times"),
     "platform": Room(5, 4, 12, "clusters, collectives as data, what they cost"),
-    "base": Room(6, 0, 12, "words, processes and files; no idea of training"),
+    "base": Room(6, 0, 12, "words, files, processes and their launcher; no idea of training"),
 }
 
 

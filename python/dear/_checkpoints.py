@@ -48,6 +48,9 @@ class Checkpoints:
         rank 0 or, sharded, for each rank's shard.
     sharded: each rank writes what it updates of the optimiser's state, and a part of the model, and reads as much. All ranks
         must see the folder. export_checkpoint() makes a folder of torch.distributed.checkpoint of one.
+    mirrored: with sharded: each host has a folder of its own, on a disk or in memory, and each shard lies on the next host, too, so
+        that it is there when a host is lost. resume() copies to each host what it lacks. Asynchronous ones are copied by the next
+        save() or wait().
     extra, random, weights_only, say: as of save() and load().
     """
 
@@ -58,6 +61,7 @@ class Checkpoints:
         *,
         keep: int = 2,
         sharded: bool = False,
+        mirrored: bool = False,
         asynchronous: bool = False,
         extra: Extra = None,
         random: bool = True,
@@ -66,6 +70,10 @@ class Checkpoints:
     ) -> None:
         if keep < 1:
             raise _C.ConfigError(f"keep={keep}: at least 1 checkpoint must stay")
+        if mirrored and (not sharded or model._rounds is not None):
+            raise _C.ConfigError(
+                "mirrored=True is for sharded=True, and not for rounds, whose replicas have folders of their own"
+            )
         model._training.settle()
         self._model, self._group = model, model._group
         if model._rounds is not None:
@@ -77,7 +85,9 @@ class Checkpoints:
         self._sharded = sharded
         self._writing: Optional[_Writing] = None
         self._written: Optional[tuple[str, str]] = None  # folder and file of this rank's newest shard
-        from_rank_0(self._group, self._folder.open_for_writing)
+        self._step = 0  # of the newest save
+        self._hosts = _C.HostFolders(self._group, os.path.abspath(directory)) if mirrored else None
+        self._in_each_folder(self._folder.open_for_writing)
 
     def save(self, position: Mapping[str, Any] | int) -> None:
         """Saves the training at this position: the number of steps taken, or a dict with that number as "step". ConfigError
@@ -85,11 +95,11 @@ class Checkpoints:
         and training can go on."""
         self._model._training.settle()
         self.wait()
-        step = position["step"] if isinstance(position, Mapping) else position
-        path = self._folder.path_of(step, self._sharded)
+        self._step = position["step"] if isinstance(position, Mapping) else position
+        path = self._folder.path_of(self._step, self._sharded)
         describe = describing(self._model, position, self._extra, sharded=self._sharded)
         if self._sharded:
-            from_rank_0(self._group, lambda: _make_folder(path))
+            self._in_each_folder(lambda: _make_folder(path))
             unwritten, file = self._model._training.copy_shard(self._random, describe)
             self._written = path, file
             path = os.path.join(path, file)
@@ -113,20 +123,40 @@ class Checkpoints:
 
     def _end(self) -> None:
         writing, self._writing = self._writing, None
-        error = _C.patiently(self._group, lambda: None if writing is None else writing.join())
+        self._throw_first(_C.patiently(self._group, lambda: None if writing is None else writing.join()))
+        if self._hosts is not None and self._written is not None and writing is not None:
+            folder, file = self._written
+            self._hosts.mirror(os.path.join(os.path.basename(folder), file))
+
+        def end() -> None:
+            if writing is not None:
+                if self._written is not None:
+                    _C.remove_other_shards(*self._written)
+                self._folder.keep_newest(self._keep, self._step if self._hosts is not None else None)
+
+        self._in_each_folder(end)
+
+    def _throw_first(self, error: Optional[BaseException]) -> None:
+        """On every rank the error of the first rank that has one. All ranks together."""
         for rank, theirs in enumerate(_C.gather_bytes(self._group, reason_of(error).encode())):
             if theirs:
                 raise _C.ConfigError(
                     theirs.decode() if theirs.startswith(b"rank ") else f"rank {rank}: {theirs.decode()}"
                 )
 
-        def end() -> None:
-            if writing is not None:
-                if self._written is not None:
-                    _C.remove_other_shards(*self._written)
-                self._folder.keep_newest(self._keep)
-
-        from_rank_0(self._group, end)
+    def _in_each_folder(self, act: Callable[[], None]) -> None:
+        """On rank 0, or on a rank of each host that has a folder of its own. All ranks together."""
+        if self._hosts is None:
+            from_rank_0(self._group, act)
+            return
+        error: Optional[BaseException] = None
+        try:
+            _C.patiently(self._group, act if self._hosts.leads else lambda: None)
+        except (_C.TransportError, _C.TimeoutError):
+            raise
+        except Exception as failure:
+            error = failure
+        self._throw_first(error)
 
     def resume(self) -> Optional[dict[str, Any]]:
         """Puts the newest checkpoint back that is whole, and returns its position; None where there is none. One that is
@@ -134,9 +164,13 @@ class Checkpoints:
         self._model._training.settle()
         self.wait()
         rounds = self._model._rounds
+        if self._hosts is not None:
+            self._hosts.gather()
         saved = from_rank_0(self._group, self._folder.saved)
+        if self._hosts is not None:  # each under its own name
+            saved = [(step, self._folder.path_of(step, sharded), sharded, cut) for step, _, sharded, cut in saved]
         everyone_has = [one[0] for one in saved] if rounds is None else rounds.everyone_has([one[0] for one in saved])
-        damaged = ""
+        damaged, incomplete = "", 0
         for step, path, sharded, cut_short in saved:
             if step not in everyone_has:
                 continue
@@ -148,8 +182,11 @@ class Checkpoints:
                 if whole:
                     _C.note_first_step(step)
                     return put_back()
-            elif not cut_short:
-                damaged = put_back
+            else:
+                incomplete += cut_short
+                # One may have been cut short; of several the shards lay on hosts that are lost.
+                if not cut_short or (self._hosts is not None and incomplete > 1):
+                    damaged = put_back
         if rounds is not None:  # another replica may have found damage alone
             rounds.together(lambda: self._folder.refuse_all(damaged) if damaged else None)
         elif damaged:

@@ -94,8 +94,7 @@ class Elastic:
             raise _C.ConfigError(
                 f"DEAR_MEMBER is '{number}': `dear launch --elastic` sets it to a whole number, 0 or more"
             )
-        self._number = int(number) if place else 0
-        self._member = _C.Member(place, self._number) if place else None
+        self._member = _C.Member(place, int(number)) if place else None
         self._run_id = os.environ.get("TORCHELASTIC_RUN_ID", "")
         self._epoch = -1  # of the roster
         self._begin()
@@ -211,10 +210,9 @@ class Elastic:
         environment."""
         if self._member is None:
             return
-        self._epoch, members = self._member.join(self._timeout)
-        rank, size = members.index(self._number), len(members)
-        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size), LOCAL_WORLD_SIZE=str(size))
-        _C.begin_record_again(rank, size)
+        self._epoch, place = self._member.join(self._timeout)
+        os.environ.update(place)
+        _C.begin_record_again(int(place["RANK"]), int(place["WORLD_SIZE"]))
         os.environ["TORCHELASTIC_RUN_ID"] = f"{self._run_id} epoch {self._epoch}"
 
     def _train_on(self, group: _C.Group) -> None:
@@ -238,7 +236,14 @@ class Elastic:
         """From the last commit of ranks of this job, else from a checkpoint."""
         if self._memory:
             self._committed = Checkpoints(
-                self._memory, self.model, keep=1, sharded=True, extra=self._extra, random=False, weights_only=False
+                self._memory,
+                self.model,
+                keep=1,
+                sharded=True,
+                mirrored=True,
+                extra=self._extra,
+                random=False,
+                weights_only=False,
             )
             position = self._committed.resume()
             if position is not None:

@@ -15,6 +15,7 @@
 #include "dear/base/archive/shard_set.h"
 #include "dear/base/archive/step_folder.h"
 #include "dear/base/archive/zip_reader.h"
+#include "dear/comm/agreement/host_folders.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/comm/group/single.h"
 #include "dear/train/checkpoint/loading.h"
@@ -258,6 +259,24 @@ void bind_checkpoints(py::module_& module, BoundTraining& training) {
           "whole",
           [](const Shards& shards, const TensorRecord& record) { return shards.whole(record).clone(); },
           py::arg("record"), Release());
+  using agreement::HostFolders;
+  using checkpoint::on_every_rank_at_once;
+  py::class_<HostFolders>(module, "HostFolders", "Folders of hosts, whose files ranks copy to other hosts.")
+      .def(py::init<const Group&, std::string>(), py::arg("group"), py::arg("folder"), Release())
+      .def_property_readonly("several", &HostFolders::several)
+      .def_property_readonly("leads", &HostFolders::leads)
+      .def(
+          "mirror",
+          [](HostFolders& folders, const std::string& file) {
+            on_every_rank_at_once(folders.group(), [&](const auto& run) { folders.mirror(file, run); });
+          },
+          py::arg("file"), Release())
+      .def(
+          "gather",
+          [](HostFolders& folders) {
+            on_every_rank_at_once(folders.group(), [&](const auto& run) { folders.gather(run); });
+          },
+          Release());
   module.def("remove_other_shards", &archive::remove_other_shards, py::arg("folder"), py::arg("file"),
              Release());
   module.def(
@@ -334,7 +353,7 @@ void bind_checkpoints(py::module_& module, BoundTraining& training) {
            })
       .def("refuse_all", &archive::StepFolder::refuse_all, py::arg("why"))
       .def("open_for_writing", &archive::StepFolder::open_for_writing)
-      .def("keep_newest", &archive::StepFolder::keep_newest, py::arg("keep"));
+      .def("keep_newest", &archive::StepFolder::keep_newest, py::arg("keep"), py::arg("step") = py::none());
 }
 
 }  // namespace dear::python

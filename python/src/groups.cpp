@@ -1,4 +1,5 @@
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 #include <pybind11/stl.h>
@@ -160,10 +161,21 @@ void bind_groups(py::module_& module) {
               const py::gil_scoped_release released;
               roster = member.join(Deadline::after(std::chrono::duration<double>(timeout)));
             }
-            return std::make_tuple(roster.epoch, roster.members);
+            const int rank = *roster.rank_of(member.number());
+            std::map<std::string, std::string> environment{
+                {"RANK", std::to_string(rank)},
+                {"WORLD_SIZE", std::to_string(roster.members.size())},
+                {"LOCAL_RANK", std::to_string(roster.local_rank(rank))},
+                {"LOCAL_WORLD_SIZE", std::to_string(roster.local_size(rank))}};
+            if (!roster.hosts.empty()) {
+              environment["MASTER_ADDR"] = roster.address;
+              environment["MASTER_PORT"] = std::to_string(roster.port);
+            }
+            return std::make_tuple(roster.epoch, environment);
           },
           py::arg("timeout"),
-          "The first open epoch of which this process is a member, and its members by rank. TimeoutError.")
+          "The first open epoch of which this process is a member, and its place there, as torchrun's "
+          "variables say it. TimeoutError.")
       .def(
           "ask_again", [](const Member& member) { member.ask_again(member.roster()); },
           "The members of the epoch could not meet: asks for another.");

@@ -28,9 +28,9 @@
 #include <fmt/format.h>
 
 #include "dear/base/charts/picture_file.h"
+#include "dear/base/launch/own_command.h"
 #include "dear/base/os/atomic_file.h"
 #include "dear/base/vocabulary/error.h"
-#include "dear/tools/launch/own_command.h"
 #include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"
 #include "dear/tools/options/progress.h"

@@ -111,11 +111,11 @@ void StepFolder::refuse_all(const std::string& why) const {
       path_));
 }
 
-void StepFolder::keep_newest(int keep) const {
+void StepFolder::keep_newest(int keep, std::optional<std::int64_t> step) const {
   int kept = 0;
   for (const Saved& one : saved()) {
     if (kept < std::max(keep, 1)) {
-      kept += one.cut_short ? 0 : 1;
+      kept += (step ? one.step > *step : one.cut_short) ? 0 : 1;
     } else if (const int error = os::remove_tree(one.path); error != 0) {
       throw ConfigError(with_errno(fmt::format("cannot remove the old checkpoint '{}'", one.path), error) +
                         " (remove it, or check the folder's permissions)");

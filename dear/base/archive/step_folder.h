@@ -39,9 +39,10 @@ class StepFolder {
   // For the one object of one process that writes: makes the folder, and removes what killed processes left
   // in it. ConfigError where that fails, or where another one lives, of this program or of another run.
   void open_for_writing();
-  // Removes what is older than the newest `keep` that are not cut short. ConfigError for what cannot be
-  // removed.
-  void keep_newest(int keep) const;
+  // Removes what is older than the newest `keep` that are not cut short. `step`: that of the newest one, of
+  // which other hosts have the shards that are not here, as of those before it. ConfigError for what cannot
+  // be removed.
+  void keep_newest(int keep, std::optional<std::int64_t> step = std::nullopt) const;
 
  private:
   std::string path_;

@@ -25,7 +25,7 @@ std::vector<Roster> joined(Registrar& registrar, std::vector<std::future<Roster>
   while (!std::all_of(all.begin(), all.end(), [](const auto& one) {
     return one.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
   })) {
-    pollfd said{.fd = registrar.fd(), .events = POLLIN, .revents = 0};
+    pollfd said{.fd = registrar.board().fd(), .events = POLLIN, .revents = 0};
     poll(&said, 1, 10);
     registrar.read();
   }
@@ -36,7 +36,7 @@ std::vector<Roster> joined(Registrar& registrar, std::vector<std::future<Roster>
 std::vector<Roster> join(Registrar& registrar, const std::vector<int>& numbers) {
   std::vector<std::future<Roster>> all;
   for (const int number : numbers)
-    all.push_back(std::async(std::launch::async, [place = registrar.place(), number] {
+    all.push_back(std::async(std::launch::async, [place = registrar.board().place(), number] {
       return Member(place, number).join(soon());
     }));
   return joined(registrar, std::move(all));
@@ -51,7 +51,7 @@ TEST(Membership, OpensAnEpochWhenAllOfItAreReady) {
   }
   EXPECT_TRUE(registrar.follows(1));
   registrar.leaves(1, false);
-  EXPECT_FALSE(Member(registrar.place(), 0).roster().open);
+  EXPECT_FALSE(Member(registrar.board().place(), 0).roster().open);
   for (const Roster& one : join(registrar, {0, 2})) {
     EXPECT_EQ(one.epoch, 1);
     EXPECT_THAT(one.members, ElementsAre(0, 2));
@@ -71,8 +71,10 @@ TEST(Membership, TakesInOneThatComesBehindTheOthers) {
 
 TEST(Membership, BeginsAnotherEpochWhereOneEndsBeforeItIsReady) {
   Registrar registrar(3);
-  auto first = std::async(std::launch::async, [&] { return Member(registrar.place(), 0).join(soon()); });
-  auto second = std::async(std::launch::async, [&] { return Member(registrar.place(), 1).join(soon()); });
+  auto first =
+      std::async(std::launch::async, [&] { return Member(registrar.board().place(), 0).join(soon()); });
+  auto second =
+      std::async(std::launch::async, [&] { return Member(registrar.board().place(), 1).join(soon()); });
   registrar.leaves(2, true);
   std::vector<std::future<Roster>> all;
   all.push_back(std::move(first));
@@ -107,7 +109,7 @@ TEST(Membership, OpensNoEpochOfNewcomersAlone) {
   EXPECT_FALSE(registrar.works(0));
   EXPECT_TRUE(registrar.works(1));
   auto coming = std::async(std::launch::async, [&] {
-    return Member(registrar.place(), 0).join(Deadline::after(std::chrono::milliseconds(200)));
+    return Member(registrar.board().place(), 0).join(Deadline::after(std::chrono::milliseconds(200)));
   });
   while (!registrar.roster().rank_of(0)) registrar.read();
   registrar.leaves(1, true);
@@ -127,7 +129,10 @@ TEST(Membership, MeetsAgainWhereAMemberAsks) {
 TEST(Membership, SaysWhoIsMissing) {
   Registrar registrar(2);
   EXPECT_THAT(
-      [&] { static_cast<void>(Member(registrar.place(), 0).join(Deadline::after(std::chrono::seconds(0)))); },
+      [&] {
+        static_cast<void>(
+            Member(registrar.board().place(), 0).join(Deadline::after(std::chrono::seconds(0))));
+      },
       ThrowsMessage<TimeoutError>(HasSubstr("epoch 0 were not all ready")));
 }
 
@@ -135,6 +140,32 @@ TEST(Membership, RefusesPlacesThatAreNone) {
   EXPECT_THAT([] { Member("nowhere", 0); }, ThrowsMessage<ConfigError>(HasSubstr("DEAR_MEMBERSHIP")));
   EXPECT_THAT([] { Member("/nowhere/a:/nowhere/b", 0); },
               ThrowsMessage<ConfigError>(HasSubstr("/nowhere/a")));
+}
+
+TEST(Membership, MeetsAtTheHostOfRank0) {
+  std::string elsewhere;
+  Registrar registrar(3, {.of =
+                              [](int member) {
+                                return Registrar::Host{.number = member == 0 ? 0 : 1,
+                                                       .address = member == 0 ? "10.0.0.1" : "10.0.0.2",
+                                                       .port = 1000 + member};
+                              },
+                          .publish = [&](const std::string& roster) { elsewhere = roster; }});
+  EXPECT_EQ(registrar.roster().address, "10.0.0.1");
+  for (const Roster& one : join(registrar, {0, 1, 2})) {
+    EXPECT_THAT(one.hosts, ElementsAre(0, 1, 1));
+    EXPECT_EQ(one.local_rank(2), 1);
+    EXPECT_EQ(one.local_size(2), 2);
+    EXPECT_EQ(one.local_size(0), 1);
+  }
+  registrar.leaves(0, false);
+  registrar.hear("1 ready 1");
+  registrar.hear("2 ready 1");
+  const auto roster = roster_in(elsewhere);
+  ASSERT_TRUE(roster);
+  EXPECT_TRUE(roster->open);
+  EXPECT_EQ(roster->address, "10.0.0.2");
+  EXPECT_EQ(roster->port, 1001);
 }
 
 TEST(Roster, IsReadWholeOrNotAtAll) {

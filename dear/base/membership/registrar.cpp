@@ -1,43 +1,20 @@
 #include "dear/base/membership/registrar.h"
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <fcntl.h>
 #include <numeric>
 #include <sstream>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <fmt/format.h>
-
-#include "dear/base/vocabulary/error.h"
+#include <utility>
 
 namespace dear::membership {
 
-Registrar::Registrar(int members) : memory_(::memfd_create("dear-membership", MFD_CLOEXEC)) {
-  std::array<int, 2> ends{};
-  if (!memory_.is_open() || ::fchmod(memory_.get(), 0600) != 0 ||
-      ::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0)
-    throw TransportError(with_errno("no memory or pipe for the membership of the job", errno));
-  said_ = os::FileDescriptor(ends[0]);
-  say_ = os::FileDescriptor(ends[1]);
+Registrar::Registrar(int members, Hosts hosts) : hosts_(std::move(hosts)) {
   roster_.members.resize(static_cast<std::size_t>(members));
   std::iota(roster_.members.begin(), roster_.members.end(), 0);
   publish();
 }
 
-std::string Registrar::place() const {
-  return fmt::format("/proc/{0}/fd/{1}:/proc/{0}/fd/{2}", ::getpid(), memory_.get(), say_.get());
-}
-
 void Registrar::read() {
-  std::array<char, 4096> bytes;
-  for (ssize_t got = 0; (got = ::read(said_.get(), bytes.data(), bytes.size())) > 0;)
-    unread_.append(bytes.data(), static_cast<std::size_t>(got));
-  for (std::size_t end = 0; (end = unread_.find('\n')) != std::string::npos; unread_.erase(0, end + 1))
-    hear(std::string_view(unread_).substr(0, end));
+  for (const std::string& line : board_.said()) hear(line);
 }
 
 void Registrar::hear(std::string_view line) {
@@ -93,10 +70,19 @@ void Registrar::begin_epoch() {
   publish();
 }
 
-void Registrar::publish() const {
+void Registrar::publish() {
+  if (hosts_.of) {
+    roster_.hosts.clear();
+    for (const int member : roster_.members) roster_.hosts.push_back(hosts_.of(member).number);
+    if (!roster_.members.empty()) {
+      const Host first = hosts_.of(roster_.members.front());
+      roster_.address = first.address;
+      roster_.port = first.port;
+    }
+  }
   const std::string text = to_text(roster_);
-  if (::pwrite(memory_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
-    throw TransportError(with_errno("cannot write the membership of the job", errno));
+  board_.publish(text);
+  if (hosts_.publish) hosts_.publish(text);
 }
 
 }  // namespace dear::membership

@@ -1,27 +1,38 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
 #include <string_view>
 
+#include "dear/base/membership/board.h"
 #include "dear/base/membership/roster.h"
-#include "dear/base/os/file_descriptor.h"
 
 namespace dear::membership {
 
 // The launcher's side of [Note: membership]. One thread.
 class Registrar {
  public:
+  // Of a job on several hosts: where a member is, and what gives the roster to the other hosts.
+  struct Host {
+    int number = 0;
+    std::string address{};
+    int port = 0;
+  };
+  struct Hosts {
+    std::function<Host(int member)> of;
+    std::function<void(const std::string& roster)> publish;
+  };
   // Begins with epoch 0 of members 0 to `members` - 1. TransportError where the system has no memory or pipe.
-  explicit Registrar(int members);
+  explicit Registrar(int members, Hosts hosts = {});
 
-  // For the environment of each member, as DEAR_MEMBERSHIP.
-  [[nodiscard]] std::string place() const;
-  // Readable when a member has said something, which read() takes.
-  [[nodiscard]] int fd() const { return said_.get(); }
-  void read();
+  // The members on this host.
+  [[nodiscard]] const Board& board() const { return board_; }
+  void read();  // what they said
+  // A line that a member on another host said.
+  void hear(std::string_view line);
 
   [[nodiscard]] const Roster& roster() const { return roster_; }
   // Whether this process has said that it follows the roster, since enters() or the beginning.
@@ -38,16 +49,15 @@ class Registrar {
   void leaves(int member, bool well);
 
  private:
-  void hear(std::string_view line);
   void begin_epoch();  // of those that have not ended, closed until they are ready
-  void publish() const;
+  void publish();
 
-  os::FileDescriptor memory_, said_, say_;
+  Board board_;
+  Hosts hosts_;
   Roster roster_;
   std::set<int> following_, ready_, working_, ended_;
   std::map<int, std::int64_t> last_open_;  // epoch of each member
   std::int64_t failed_at_ = -1;            // the epoch of the last member that failed
-  std::string unread_;
 };
 
 }  // namespace dear::membership

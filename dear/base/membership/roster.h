@@ -17,9 +17,17 @@ struct Roster {
   std::int64_t epoch = 0;
   bool open = false;
   bool begun = false;        // an epoch before was open: some members may have the state of the work
-  std::vector<int> members;  // by rank: the number of the process in its launcher
+  std::vector<int> members;  // by rank: the number of the process in its job
+  std::vector<int> hosts{};  // by rank: the number of its host; empty where there is one
+  // Where ranks of several hosts meet: at the host of rank 0.
+  std::string address{};
+  int port = 0;
 
   [[nodiscard]] std::optional<int> rank_of(int member) const;
+  // How many ranks below this one are on its host.
+  [[nodiscard]] int local_rank(int rank) const;
+  // How many ranks are on the host of this one.
+  [[nodiscard]] int local_size(int rank) const;
 };
 
 // A line, and back; none of a text that is no whole line, as one that is just being written.

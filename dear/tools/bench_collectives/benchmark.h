@@ -10,13 +10,13 @@
 #include <utility>
 #include <vector>
 
+#include "dear/base/launch/held_signals.h"
 #include "dear/base/vocabulary/dtype.h"
 #include "dear/tools/bench_collectives/library.h"
 #include "dear/tools/bench_collectives/measured_operation.h"
 #include "dear/tools/bench_collectives/mpi_launcher.h"
 #include "dear/tools/bench_collectives/result.h"
 #include "dear/tools/bench_collectives/workers.h"
-#include "dear/tools/launch/held_signals.h"
 
 namespace dear::bench_collectives {
 

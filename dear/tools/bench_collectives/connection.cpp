@@ -13,8 +13,8 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/launch/pipe.h"
 #include "dear/base/vocabulary/error.h"
-#include "dear/tools/launch/pipe.h"
 
 namespace dear::bench_collectives {
 namespace {

@@ -9,11 +9,11 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/launch/keeper.h"
+#include "dear/base/launch/pipe.h"
+#include "dear/base/launch/rank_environment.h"
+#include "dear/base/launch/rank_process.h"
 #include "dear/base/vocabulary/error.h"
-#include "dear/tools/launch/keeper.h"
-#include "dear/tools/launch/pipe.h"
-#include "dear/tools/launch/rank_environment.h"
-#include "dear/tools/launch/rank_process.h"
 
 namespace dear::bench_collectives {
 namespace {

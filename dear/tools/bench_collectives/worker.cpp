@@ -7,6 +7,8 @@
 #include <thread>
 #include <unistd.h>
 
+#include "dear/base/launch/cores.h"
+#include "dear/base/launch/pipe.h"
 #include "dear/base/os/start_thread.h"
 #include "dear/base/vocabulary/deadline.h"
 #include "dear/base/vocabulary/error.h"
@@ -16,8 +18,6 @@
 #include "dear/tools/bench_collectives/protocol.h"
 #include "dear/tools/bench_collectives/rank_runner.h"
 #include "dear/tools/bench_collectives/start_barrier.h"
-#include "dear/tools/launch/cores.h"
-#include "dear/tools/launch/pipe.h"
 
 namespace dear::bench_collectives {
 namespace {

@@ -12,10 +12,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "dear/base/launch/pipe.h"
+#include "dear/base/launch/rank_environment.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/tools/bench_collectives/start_barrier.h"
-#include "dear/tools/launch/pipe.h"
-#include "dear/tools/launch/rank_environment.h"
 
 namespace dear::bench_collectives {
 namespace {

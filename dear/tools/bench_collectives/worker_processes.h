@@ -7,15 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "dear/base/launch/held_signals.h"
+#include "dear/base/launch/keeper.h"
+#include "dear/base/launch/rank_process.h"
 #include "dear/base/os/segment.h"
 #include "dear/base/vocabulary/deadline.h"
 #include "dear/tools/bench_collectives/connection.h"
 #include "dear/tools/bench_collectives/library.h"
 #include "dear/tools/bench_collectives/mpi_launcher.h"
 #include "dear/tools/bench_collectives/workers.h"
-#include "dear/tools/launch/held_signals.h"
-#include "dear/tools/launch/keeper.h"
-#include "dear/tools/launch/rank_process.h"
 
 namespace dear::bench_collectives {
 

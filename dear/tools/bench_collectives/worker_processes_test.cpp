@@ -13,11 +13,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "dear/base/launch/testing/launched_command.h"
 #include "dear/base/os/testing/paths.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/tools/bench_collectives/benchmark.h"
 #include "dear/tools/bench_collectives/uneven_rows.h"
-#include "dear/tools/launch/testing/launched_command.h"
 
 // Libraries in processes of their own: measured, killed and stopped.
 namespace dear::bench_collectives::worker_processes_test {

@@ -6,13 +6,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "dear/base/launch/cores.h"
+#include "dear/base/launch/own_command.h"
 #include "dear/base/os/memory.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/nearest.h"
 #include "dear/base/vocabulary/units.h"
 #include "dear/tools/bench_collectives/launched_benchmark.h"
-#include "dear/tools/launch/cores.h"
-#include "dear/tools/launch/own_command.h"
 #include "dear/tools/options/option_checks.h"
 
 namespace dear::cli {

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/charts/picture_file.h"
+#include "dear/base/launch/cores.h"
 #include "dear/base/vocabulary/counted.h"
 #include "dear/base/vocabulary/ids.h"
 #include "dear/base/vocabulary/units.h"
@@ -19,7 +20,6 @@
 #include "dear/tools/bench_command/bench_options.h"
 #include "dear/tools/bench_command/bench_report.h"
 #include "dear/tools/command/commands.h"
-#include "dear/tools/launch/cores.h"
 #include "dear/tools/options/exit_status.h"
 #include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "dear/base/launch/cores.h"
+#include "dear/base/launch/launcher.h"
 #include "dear/base/vocabulary/counted.h"
 #include "dear/base/vocabulary/digest.h"
 #include "dear/base/vocabulary/ids.h"
@@ -16,8 +18,6 @@
 #include "dear/tools/bench_command/bench_links.h"
 #include "dear/tools/command/commands.h"
 #include "dear/tools/command/train_report.h"
-#include "dear/tools/launch/cores.h"
-#include "dear/tools/launch/launcher.h"
 #include "dear/tools/options/names_in.h"
 #include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/json/json_field.h"
+#include "dear/base/launch/launcher.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/platform/cluster/presets.h"
 #include "dear/systems/train_command/optimizers.h"
@@ -18,7 +19,6 @@
 #include "dear/tools/command/commands.h"
 #include "dear/tools/command/profile_report.h"
 #include "dear/tools/command/train_options.h"
-#include "dear/tools/launch/launcher.h"
 #include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"
 #include "dear/workload/layers/workload_file.h"

@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "dear/base/launch/launcher.h"
 #include "dear/base/trace/chrome.h"
 #include "dear/base/vocabulary/counted.h"
 #include "dear/base/vocabulary/digest.h"
@@ -33,7 +34,6 @@
 #include "dear/tools/cases/compression_choice.h"
 #include "dear/tools/command/commands.h"
 #include "dear/tools/command/kfac_replay.h"
-#include "dear/tools/launch/launcher.h"
 #include "dear/tools/options/names_in.h"
 #include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"

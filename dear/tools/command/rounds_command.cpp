@@ -7,12 +7,12 @@
 #include <fmt/format.h>
 
 #include "dear/base/charts/picture_file.h"
+#include "dear/base/launch/launcher.h"
 #include "dear/base/vocabulary/counted.h"
 #include "dear/base/vocabulary/ids.h"
 #include "dear/comm/backends/backends.h"
 #include "dear/tools/command/commands.h"
 #include "dear/tools/command/train_report.h"
-#include "dear/tools/launch/launcher.h"
 #include "dear/tools/options/names_in.h"
 #include "dear/tools/options/option_adder.h"
 #include "dear/tools/options/option_checks.h"

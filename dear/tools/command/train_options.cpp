@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "dear/base/launch/cores.h"
+#include "dear/base/launch/launcher.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/nearest.h"
 #include "dear/base/vocabulary/units.h"
@@ -19,8 +21,6 @@
 #include "dear/schedule/policies/policy.h"
 #include "dear/schedule/policies/schedule_file.h"
 #include "dear/systems/train_command/optimizers.h"
-#include "dear/tools/launch/cores.h"
-#include "dear/tools/launch/launcher.h"
 #include "dear/tools/options/names_in.h"
 #include "dear/tools/options/option_checks.h"
 

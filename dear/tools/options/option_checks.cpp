@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "dear/base/charts/picture_file.h"
+#include "dear/base/launch/launcher.h"
 #include "dear/base/vocabulary/units.h"
 #include "dear/comm/backends/backends.h"
-#include "dear/tools/launch/launcher.h"
 
 namespace dear::cli {
 

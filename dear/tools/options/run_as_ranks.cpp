@@ -6,11 +6,11 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/launch/launcher.h"
+#include "dear/base/launch/own_command.h"
 #include "dear/base/vocabulary/error.h"
 #include "dear/base/vocabulary/printable.h"
 #include "dear/comm/group/exchange.h"
-#include "dear/tools/launch/launcher.h"
-#include "dear/tools/launch/own_command.h"
 #include "dear/tools/options/exit_status.h"
 
 namespace dear::cli {

@@ -2,6 +2,8 @@
 
 #include <exception>
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <sstream>
 #include <sys/resource.h>
 #include <thread>
@@ -16,6 +18,7 @@
 #include "dear/base/os/start_thread.h"
 #include "dear/base/recorder/recorder.h"
 #include "dear/base/vocabulary/error.h"
+#include "dear/comm/agreement/host_folders.h"
 #include "dear/comm/group/exchange.h"
 #include "dear/train/checkpoint/loading.h"
 #include "dear/train/checkpoint/parts.h"
@@ -30,8 +33,9 @@ using archive::StepFolder;
 using checkpoint::on_rank_0;
 
 namespace {
+namespace fs = std::filesystem;
 constexpr int kLowest = 19;  // of nice values
-}
+}  // namespace
 
 class Checkpoints::Impl {
  public:
@@ -41,8 +45,11 @@ class Checkpoints::Impl {
     on_rank_0(group, [&] {
       if (options_.keep < 1)
         throw ConfigError(fmt::format("keep is {}: at least 1 checkpoint must stay", options_.keep));
-      folder_.open_for_writing();
+      if (options_.mirrored && options_.form == CheckpointForm::one_file)
+        throw ConfigError("mirrored checkpoints are in shards: choose CheckpointForm::a_shard_of_each_rank");
     });
+    if (options_.mirrored) hosts_.emplace(group, fs::absolute(options_.directory));
+    on_each_folder(group, [&] { folder_.open_for_writing(); });
   }
   ~Impl() {
     if (writer_.joinable()) writer_.join();
@@ -54,14 +61,14 @@ class Checkpoints::Impl {
     wait();
     train::TrainingState state(parallel_);
     const bool sharded = options_.form == CheckpointForm::a_shard_of_each_rank;
-    const std::string path = folder_.of(position.step, sharded).path;
+    const std::string path = folder_.of(step_ = position.step, sharded).path;
     if (sharded) {
-      on_rank_0(state.group(), [&] { make_folder(path); });
+      on_each_folder(state.group(), [&] { make_folder(path); });
       checkpoint::Shard shard = checkpoint::copy_shard(
           state, options_.random,
           checkpoint::describe_libtorch(state, position, checkpoint::collect(options_.parts)));
       sharded_ = {path, shard.file};
-      write(state.group(), std::move(shard.copies), (std::filesystem::path(path) / shard.file).string());
+      write(state.group(), std::move(shard.copies), (fs::path(path) / shard.file).string());
       return;
     }
     std::shared_ptr<checkpoint::CopySink> copies;
@@ -90,18 +97,25 @@ class Checkpoints::Impl {
     checkpoint::on_every_rank(group, [&] {
       if (error) std::rethrow_exception(error);
     });
-    on_rank_0(group, [&] {
+    if (hosts_) {
+      const std::string file = (fs::path(sharded_.first).filename() / sharded_.second).string();
+      checkpoint::on_every_rank_at_once(group, [&](const auto& run) { hosts_->mirror(file, run); });
+    }
+    on_each_folder(group, [&] {
       if (options_.form == CheckpointForm::a_shard_of_each_rank)
         archive::remove_other_shards(sharded_.first, sharded_.second);
-      folder_.keep_newest(options_.keep);
+      folder_.keep_newest(options_.keep, hosts_ ? std::optional(step_) : std::nullopt);
     });
   }
 
   std::optional<Position> resume() {
     wait();
     train::TrainingState state(parallel_);
+    if (hosts_)
+      checkpoint::on_every_rank_at_once(state.group(), [&](const auto& run) { hosts_->gather(run); });
     const CheckpointOptions options{.random = options_.random, .parts = options_.parts, .say = options_.say};
     std::string damaged;  // why none that was looked at could be read
+    int cut_short = 0;
     for (const StepFolder::Saved& saved : listed(state.group())) {
       std::shared_ptr<checkpoint::Shards> shards;
       try {
@@ -111,7 +125,8 @@ class Checkpoints::Impl {
           on_rank_0(state.group(), [&] { archive::ZipReader(saved.path).verify(); });
         }
       } catch (const ConfigError& error) {
-        if (!saved.cut_short) damaged = error.what();
+        // One may have been cut short; of several the shards lay on hosts that are lost.
+        if (!saved.cut_short || (hosts_ && ++cut_short > 1)) damaged = error.what();
         if (state.group().rank() == 0 && options_.say)
           options_.say(fmt::format("{}; the checkpoint before it is taken", error.what()));
         continue;
@@ -143,9 +158,16 @@ class Checkpoints::Impl {
     return all;
   }
 
+  // On rank 0, or on a rank of each host that has a folder of its own.
+  void on_each_folder(const Group& group, const std::function<void()>& act) const {
+    checkpoint::on_every_rank(group, [&] {
+      if (hosts_ ? hosts_->leads() : group.rank() == 0) act();
+    });
+  }
+
   static void make_folder(const std::string& path) {
     std::error_code error;
-    std::filesystem::create_directory(path, error);
+    fs::create_directory(path, error);
     if (error)
       throw ConfigError(
           fmt::format("cannot make the folder '{}': {} (check where it lies)", path, error.message()));
@@ -180,7 +202,9 @@ class Checkpoints::Impl {
   DataParallel& parallel_;
   const CheckpointsOptions options_;
   StepFolder folder_;
+  std::optional<agreement::HostFolders> hosts_;
   std::pair<std::string, std::string> sharded_;  // folder and file of what is under way
+  std::int64_t step_ = 0;                        // likewise
   bool under_way_ = false;
   std::exception_ptr error_;  // of the writer, once it has ended
   std::thread writer_;

@@ -24,6 +24,10 @@ struct CheckpointsOptions {
   // save() copies what is to be saved, and a thread writes it while training goes on: rank 0 has room for all
   // of it, or, in shards, each rank for its shard.
   bool asynchronous = false;
+  // In shards: each host has a folder of its own, on a disk or in memory, and each shard lies on the next
+  // host, too, so that it is there when a host is lost. resume() copies to each host what it lacks.
+  // Asynchronous ones are copied by the next save() or wait().
+  bool mirrored = false;
   RandomState random = RandomState::of_each_rank;
   std::vector<CheckpointPart> parts{};  // see CheckpointOptions
   Say say{};                            // see CheckpointOptions

@@ -67,11 +67,17 @@ void CopySink::write_file(const std::string& path) const {
 // ---- the whole
 
 void on_every_rank(const Group& group, const std::function<void()>& act) {
+  on_every_rank_at_once(group, [&](const Run& run) { run(act); });
+}
+
+void on_every_rank_at_once(const Group& group, const std::function<void(const Run& run)>& act) {
   std::string error;
   try {
-    patiently(group, [&] {
-      const recorder::Files files("");
-      act();
+    act([&](const std::function<void()>& work) {
+      patiently(group, [&] {
+        const recorder::Files files("");
+        work();
+      });
     });
   } catch (const TimeoutError&) {  // all ranks have it
     throw;

@@ -94,5 +94,8 @@ archive::Value value_of_state(const Optimizer& optimizer, const std::string& sca
 void on_rank_0(const Group& group, const std::function<void()>& act);
 // Runs `act` on every rank. Where it throws on some, every rank throws the text of the first of them.
 void on_every_rank(const Group& group, const std::function<void()>& act);
+// Likewise what all ranks do together: `act` runs in `run` what takes its time.
+using Run = std::function<void(const std::function<void()>&)>;
+void on_every_rank_at_once(const Group& group, const std::function<void(const Run& run)>& act);
 
 }  // namespace dear::checkpoint

@@ -173,8 +173,14 @@ class Elastic::Impl {
     if (!member_) return now;
     const membership::Roster roster = member_->join(Deadline::after(options_.timeout));
     epoch_ = roster.epoch;
-    now.rank = now.local_rank = *roster.rank_of(member_->number());
-    now.size = now.local_size = static_cast<int>(roster.members.size());
+    now.rank = *roster.rank_of(member_->number());
+    now.size = static_cast<int>(roster.members.size());
+    now.local_rank = roster.local_rank(now.rank);
+    now.local_size = roster.local_size(now.rank);
+    if (!roster.hosts.empty()) {
+      now.master_address = roster.address;
+      now.master_port = roster.port;
+    }
     now.rendezvous += fmt::format(" epoch {}", epoch_);
     now.job += fmt::format(" epoch {}", epoch_);
     recorder::begin_again(now.rank, now.size);
@@ -204,6 +210,7 @@ class Elastic::Impl {
           *parallel, CheckpointsOptions{.directory = environment_.elastic_folder,
                                         .keep = 1,
                                         .form = CheckpointForm::a_shard_of_each_rank,
+                                        .mirrored = true,
                                         .random = RandomState::none});
       if (auto position = committed_->resume()) return position;
       const std::vector<std::int64_t> steps = comm::all_gather_values(ranks, steps_);

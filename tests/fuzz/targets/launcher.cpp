@@ -3,11 +3,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "dear/base/launch/causes.h"
+#include "dear/base/launch/failure_lines.h"
+#include "dear/base/launch/rank_output.h"
 #include "dear/base/os/file_descriptor.h"
 #include "dear/base/vocabulary/printable.h"
-#include "dear/tools/launch/causes.h"
-#include "dear/tools/launch/failure_lines.h"
-#include "dear/tools/launch/rank_output.h"
 
 namespace dear::fuzz {
 namespace {
