@@ -24,7 +24,12 @@ namespace {
 constexpr int kLost = 1, kNotFound = 127;
 
 Job job_in(const Words& words) {
-  const auto number = [&](std::size_t at) { return static_cast<int>(number_in(words, at).value()); };
+  const auto number = [&](std::size_t at) {
+    const auto found = number_in(words, at);
+    if (!found || *found < 0 || *found > 65'535)
+      throw TransportError("the launcher that leads this job does not speak as this version of DeAR");
+    return static_cast<int>(*found);
+  };
   return {.ranks = number(4),
           .first_rank = number(5),
           .local_ranks = number(6),
@@ -134,6 +139,7 @@ void Follower::begin(const Words& words) {
 }
 
 void Follower::start(int rank) {
+  if (rank < start_->job.first_rank || rank >= start_->job.first_rank + start_->job.local_ranks) return;
   try {
     start_->members.start(rank,
                           program_of(options_, rank,

@@ -23,6 +23,7 @@ using admission::MeetingConnection;
 using admission::MeetingMessage;
 
 constexpr auto kAttempt = std::chrono::seconds(5);       // to be let in
+constexpr auto kPatience = std::chrono::seconds(5);      // until it is said what is waited for
 constexpr auto kPause = std::chrono::milliseconds(200);  // between two
 constexpr auto kLastWords = std::chrono::seconds(5);
 constexpr std::size_t kMostUnknown = 1024;
@@ -54,6 +55,21 @@ std::string text_of(const sockaddr* address, socklen_t length) {
   return text;
 }
 
+// Says once, after a while, what is waited for.
+class Announcement {
+ public:
+  explicit Announcement(const HostsOptions& options) : say_(options.say) {}
+  void make(const std::string& sentence) {
+    if (!due_.expired() || !say_) return;
+    say_(sentence);
+    say_ = nullptr;
+  }
+
+ private:
+  std::function<void(const std::string&)> say_;
+  Deadline due_ = Deadline::after(kPatience);
+};
+
 // A wait that a signal may end.
 void sleep_on(std::vector<pollfd>& files, Deadline deadline) {
   const Deadline soon = Deadline::after(kPause);
@@ -75,7 +91,10 @@ Hosts::Hosts(os::FileDescriptor listener, const HostsOptions& options, const std
   hosts_.push_back(
       {.name = name_of_this_host(), .address = address, .port = held_.port, .ranks = options.ranks});
   const Deadline deadline = Deadline::after(options.wait);
+  Announcement waits(options);
   while (count() < options.hosts) {
+    waits.make(fmt::format("{} of {} hosts have come to {} port {}: waiting for the others", count(),
+                           options.hosts, address, options.port));
     std::vector<pollfd> files;
     add_to(files);
     sleep_on(files, deadline);
@@ -221,7 +240,10 @@ LeaderWire::LeaderWire(const HostsOptions& options, const std::string& address) 
   const Deadline deadline = Deadline::after(options.wait);
   const admission::Addresses addresses = addresses_of(options);
   bool found = false;
+  Announcement waits(options);
   while (!found) {
+    waits.make(
+        fmt::format("waiting for the launcher that leads the job, at {} port {}", address_, options.port));
     for (const addrinfo* at = addresses.get(); at != nullptr && !found; at = at->ai_next) {
       address_ = text_of(at->ai_addr, at->ai_addrlen);
       found = visit(at->ai_addr, at->ai_addrlen, options, deadline);

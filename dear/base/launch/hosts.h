@@ -26,7 +26,7 @@ struct HostsOptions {
   int ranks = 1;                                                  // that this host starts
   std::string secret{};                                           // "" for none
   std::chrono::duration<double> wait = std::chrono::minutes(10);  // for all hosts to come
-  std::function<void(const std::string&)> say = [](const std::string&) {};
+  std::function<void(const std::string&)> say{};  // told once what is waited for, if it takes its time
 };
 
 // A secret for the ranks of one start of the job, made of that of the launchers; "" without one.

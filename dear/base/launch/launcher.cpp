@@ -1,12 +1,14 @@
 #include "dear/base/launch/launcher.h"
 
 #include <optional>
+#include <unistd.h>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "dear/base/launch/follower.h"
 #include "dear/base/launch/hosts.h"
+#include "dear/base/launch/pipe.h"
 #include "dear/base/launch/supervisor.h"
 #include "dear/base/os/memory_folder.h"
 #include "dear/base/vocabulary/error.h"
@@ -34,7 +36,11 @@ Launcher::Launcher(LaunchOptions options) : options_(std::move(options)) {
 
 int Launcher::run() const {
   if (!options_.hosts) return run(options_, nullptr);
-  const MetHosts met = meet_hosts(*options_.hosts);
+  HostsOptions hosts = *options_.hosts;
+  hosts.say = [&](const std::string& sentence) {
+    write_all(STDERR_FILENO, fmt::format("{}: {}\n", options_.who, sentence));
+  };
+  const MetHosts met = meet_hosts(hosts);
   if (met.leader) return Follower(options_, *met.leader).run();
   LaunchOptions options = options_;
   int total = 0;

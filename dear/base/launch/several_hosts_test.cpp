@@ -174,6 +174,21 @@ TEST(SeveralHosts, WaitForAHostThatComesBack) {
   EXPECT_THAT(first.error, HasSubstr("restart 1 of 1, with 2 ranks: rank 1 failed"));
 }
 
+// Of a program that does not follow the roster.
+TEST(SeveralHosts, GoOnWithoutAHostWhoseRanksFail) {
+  const Meeting meeting({"--elastic", "1:3", "--restarts", "5"});
+  const std::string script =
+      "[ $GROUP_RANK = 0 ] && { [ $WORLD_SIZE = 1 ] || exec sleep 1000; echo alone; exit 0; }; "
+      "[ $RANK = $((TORCHELASTIC_RESTART_COUNT + 1)) ] && exit 5; exec sleep 1000";
+  const auto leader = meeting.leader(1, script);
+  LaunchedCommand other(meeting.words(2, script));
+  const CommandResult first = leader->wait();
+  EXPECT_EQ(first.code, 0);
+  EXPECT_EQ(first.output, "[0] alone\n");
+  EXPECT_THAT(first.error, HasSubstr("is left out: two of its ranks failed at the same step"));
+  EXPECT_EQ(other.wait().code, 0);
+}
+
 TEST(SeveralHosts, RefuseWhoDoesNotBelongToThem) {
   const Meeting meeting;
   const std::string script = "echo started; [ $RANK = 1 ] || read line";

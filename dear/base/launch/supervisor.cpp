@@ -75,6 +75,7 @@ std::optional<int> Supervisor::next_start() {
   if (!failed_ || told_to_end_) return std::nullopt;
   const JobFailure failure = failure_of(*failed_);
   const std::optional<int> ranks = over_ ? std::nullopt : restarts_.after(failure);
+  if (ranks && restarts_.left_out_host()) leave_out(*restarts_.left_out_host());
   if (ranks)
     error_.say(fmt::format("restart {} of {}, with {} ranks: rank {} failed, and the job had come to step {}",
                            restarts_.restarts(), options_.restarts, *ranks, failure.rank, failure.step));
