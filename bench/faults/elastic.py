@@ -3,7 +3,8 @@
     PYTHONPATH=build/release/python python bench/faults/elastic.py build/release/dear --ranks 6 --every 30 --for 300
 
 Trains the digits of scikit-learn, once undisturbed on as many ranks and once under `dear launch --elastic` with a random rank killed
-every so many seconds. A counter for each sample is trained, too: one use of a sample moves it by one, so it says how often it was
+every so many seconds. With --hosts N there is a launcher for each host, all of them here, and every third time the launcher of a
+host that does not lead is killed, and started again two seconds later. A counter for each sample is trained, too: one use of a sample moves it by one, so it says how often it was
 used. Prints for each kill how long no step ended and how many steps were lost, and the losses of both runs. The exit code is 1
 where a sample was not used once an epoch, losses differ by more than --tolerance, or a kill cost more than one step or --most seconds.
 """
@@ -17,6 +18,7 @@ import pathlib
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -86,6 +88,12 @@ def ranks_of(launcher: int) -> list[int]:
     return sorted(found)
 
 
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
 def steps_in(folder: str) -> list[tuple[float, int, int]]:
     """Time, step and ranks of each step that ended, in order."""
     lines = [line.split() for path in pathlib.Path(folder).glob("log-*") for line in path.read_text().splitlines()]
@@ -99,20 +107,21 @@ def job(
         own = [sys.executable, "-B", os.path.abspath(__file__), options.dear, "--folder", folder]
         for name in ("batch", "epochs", "pause", "policy", "every_steps"):
             own += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
-        command = [
-            options.dear,
-            "launch",
-            "--elastic",
-            f"{options.least}:{options.ranks}",
-            "--restarts",
-            "1000",
-            "--",
-            *own,
-        ]
+        command = [options.dear, "launch", "--elastic", f"{options.least}:{options.ranks}", "--restarts", "1000"]
+        if options.hosts > 1:
+            here = str(options.ranks // options.hosts)
+            command += ["-n", here, "--hosts", str(options.hosts), "--meet", f"127.0.0.1:{free_port()}"]
         errors = open(os.path.join(folder, "errors"), "w+")
-        process = subprocess.Popen(
-            command, stdout=errors, stderr=errors, env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True
-        )
+
+        def start() -> subprocess.Popen[bytes]:
+            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+            return subprocess.Popen(
+                [*command, "--", *own], stdout=errors, stderr=errors, env=environment, start_new_session=True
+            )
+
+        process = start()
+        time.sleep(1 if options.hosts > 1 else 0)  # it leads
+        others = [start() for _ in range(options.hosts - 1)]
         choice, killed = random.Random(options.seed), []
         while process.poll() is None:
             if not kills or not steps_in(folder):
@@ -121,10 +130,20 @@ def job(
             until = time.time() + options.every
             while time.time() < until and process.poll() is None:
                 time.sleep(0.1)
-            alive = ranks_of(process.pid)
+            alive = [rank for one in (process, *others) for rank in ranks_of(one.pid)]
             if process.poll() is None and len(alive) > options.least and len(killed) * options.every < options.during:
                 killed.append(time.time())
-                os.kill(choice.choice(alive), signal.SIGKILL)
+                if others and len(killed) % 3 == 0:
+                    lost = choice.randrange(len(others))
+                    others[lost].kill()
+                    others[lost].wait()
+                    time.sleep(2)
+                    others[lost] = start()
+                else:
+                    os.kill(choice.choice(alive), signal.SIGKILL)
+        for one in others:
+            if one.wait(60) != 0:
+                sys.exit(f"the launcher of another host ended with {one.returncode}")
         errors.seek(0)
         said = errors.read()
         if process.returncode != 0:
@@ -136,6 +155,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dear")
     parser.add_argument("--ranks", type=int, default=6)
+    parser.add_argument("--hosts", type=int, default=1, help="each with as many of the ranks")
     parser.add_argument("--least", type=int, default=1)
     parser.add_argument("--every", type=float, default=30, help="seconds between two kills")
     parser.add_argument("--for", dest="during", type=float, default=300, help="seconds in which ranks are killed")
@@ -149,6 +169,8 @@ def main() -> None:
     parser.add_argument("--most", type=float, default=5.0, help="seconds that a kill may cost")
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.hosts < 1 or options.ranks % options.hosts != 0:
+        parser.error(f"--ranks {options.ranks} cannot be shared by {options.hosts} hosts: give a multiple")
     if options.folder:
         return train(options)
     options.pause, pause = 0.0, options.pause
@@ -175,7 +197,7 @@ def main() -> None:
         if seconds > options.most or lost > 1:
             wrong.append(f"kill {number + 1} cost {seconds:.2f} s and {lost} steps")
     print(
-        f"{len(killed)} kills, {len(re.findall('takes its place', said))} processes came back, load {os.getloadavg()[0]:.1f}"
+        f"{len(killed)} kills, {len(re.findall('takes its place', said))} processes and {len(re.findall('has come', said))} hosts came back, load {os.getloadavg()[0]:.1f}"
     )
     difference = abs(float(str(calm["loss"])) - float(str(wild["loss"])))
     print(f"losses differ by {difference:.1e}")

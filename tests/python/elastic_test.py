@@ -11,13 +11,15 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
 from typing import Any
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "training"))
+from two_hosts import launch_on_two_hosts  # noqa: E402
 
 DEAR = sys.argv[1] if len(sys.argv) > 1 else ""
 SAMPLES, BATCH, EPOCHS = 96, 12, 3
@@ -92,30 +94,6 @@ class Elastic(unittest.TestCase):
             self.assertFalse(os.path.exists(os.path.dirname(memory)), memory)
         return job
 
-    def launch_on_two_hosts(self, kind: str, *options: str, policy: str) -> Any:
-        """One rank on the host that leads, two on the other; both are this one. What both say, and the leader's exit code."""
-        with tempfile.TemporaryDirectory() as folder, socket.socket() as held:
-            held.bind(("127.0.0.1", 0))
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            meeting = held.getsockname()
-
-            def start(ranks: int) -> subprocess.Popen[str]:
-                here = ["-n", str(ranks), "--hosts", "2", "--meet", f"{meeting[0]}:{meeting[1]}", "--grace", "5s"]
-                program = [sys.executable, "-B", __file__, DEAR, "--train", folder, policy, kind]
-                command = [DEAR, "launch", *here, *options, "--", *program]
-                return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-            leader = start(1)
-            while True:  # until it listens
-                self.assertIsNone(leader.poll())
-                with socket.socket() as guest:
-                    if guest.connect_ex(meeting) == 0:
-                        break
-            other = start(2)
-            said = [other.communicate(timeout=150), leader.communicate(timeout=150)]
-        out, errors = ("".join(texts) for texts in zip(*said, strict=True))
-        return subprocess.CompletedProcess(leader.args, leader.returncode, out, errors)
-
     def results(self, job: Any, ranks: int) -> dict[str, str]:
         """What all ranks say at the end, which is the same on all: by name."""
         self.assertEqual(job.returncode, 0, job.stderr)
@@ -144,13 +122,12 @@ class Elastic(unittest.TestCase):
                 self.assertIn("rank 1 was killed by signal 9 (Killed), and the job had come to step 1", job.stderr)
                 self.assertIn(": it goes on with 2 ranks", job.stderr)
                 self.assertEqual("takes its place" in job.stderr, kind == "replaced", job.stderr)
-
-    def test_ranks_and_hosts_go_and_come(self) -> None:
-        calm = self.results(self.launch("calm", "-n", "3"), 3)
         for policy, kind, ranks in (("dear", "host lost", 1), ("wfbp", "replaced", 3)):
-            with self.subTest(kind):
+            with self.subTest(kind, hosts=2):
                 restarts = ("--restarts", "1") if kind == "replaced" else ()
-                job = self.launch_on_two_hosts(kind, "--elastic", "1:3", *restarts, policy=policy)
+                with tempfile.TemporaryDirectory() as folder:
+                    program = [sys.executable, "-B", __file__, DEAR, "--train", folder, policy, kind]
+                    job = launch_on_two_hosts(DEAR, (1, 2), ["--grace", "5s", "--elastic", "1:3", *restarts], program)
                 self.assert_learnt_alike(self.results(job, ranks), calm)
                 self.assertIn("is lost" if kind == "host lost" else "takes its place", job.stderr)
 

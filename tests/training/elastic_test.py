@@ -9,6 +9,8 @@ import sys
 import tempfile
 import unittest
 
+from two_hosts import launch_on_two_hosts
+
 DEAR, PROGRAM = sys.argv[1:3]
 
 
@@ -22,6 +24,9 @@ class Elastic(unittest.TestCase):
                 text=True,
                 timeout=200,
             )
+        return self.result(job)
+
+    def result(self, job):
         self.assertEqual(job.returncode, 0, job)
         said = set(job.stdout.splitlines())
         self.assertEqual(len(said), 1, job)
@@ -38,6 +43,14 @@ class Elastic(unittest.TestCase):
                 self.assertEqual(ranks, 3 if kind == "replaced" else 2, said)
                 self.assertAlmostEqual(bias, calm, delta=1e-12)
                 self.assertIn("it goes on with 2 ranks", said)
+        with self.subTest("two hosts"), tempfile.TemporaryDirectory() as folder:
+            options = ["--no-prefix", "--elastic", "1:3", "--restarts", "1"]
+            ranks, bias, said = self.result(
+                launch_on_two_hosts(DEAR, (2, 1), options, [PROGRAM, folder, "replaced"])
+            )
+            self.assertEqual(ranks, 3, said)
+            self.assertAlmostEqual(bias, calm, delta=1e-12)
+            self.assertIn("it goes on with 2 ranks", said)
 
 
 if __name__ == "__main__":
