@@ -1,5 +1,6 @@
 #include "dear/base/launch/follower.h"
 
+#include <algorithm>
 #include <csignal>
 #include <span>
 #include <string>
@@ -22,6 +23,8 @@ namespace dear::launch {
 namespace {
 
 constexpr int kLost = 1, kNotFound = 127;
+constexpr auto kLeftovers = std::chrono::seconds(5);
+constexpr auto kLastWait = std::chrono::seconds(10);  // after SIGKILL
 
 Job job_in(const Words& words) {
   const auto number = [&](std::size_t at) {
@@ -87,25 +90,46 @@ int Follower::run() {
     while (const std::optional<int> signal = signals_.next()) on_signal(*signal);
     if (start_) tell_of_ranks();
     pass_on_output();
-    if (grace_ && grace_->expired()) {
-      grace_.reset();
-      killed_ = true;
-      start_->members.send(SIGKILL);
-      kill_strays(mark_of(start_->causes));
-    }
+    keep_time();
   }
-  if (start_) {
-    kill_strays(mark_of(start_->causes));
-    start_->records.write(start_->members.seen(), -1, "");
-  }
+  end_start();
   return *code_;
+}
+
+void Follower::keep_time() {
+  // For what ranks left running, until it closes their output.
+  if (code_ && start_ && start_->members.all_ended() && !grace_ && !killed_)
+    grace_ = Deadline::after(std::min<std::chrono::duration<double>>(options_.grace, kLeftovers));
+  if (!grace_ || !grace_->expired()) return;
+  if (killed_) {
+    given_up_ = true;
+    if (!code_) code_ = 128 + SIGKILL;
+    return;
+  }
+  killed_ = true;
+  grace_ = Deadline::after(kLastWait);
+  start_->members.send(SIGKILL);
+  kill_strays(mark_of(start_->causes));
+}
+
+void Follower::end_start() {
+  if (!start_) return;
+  kill_strays(mark_of(start_->causes));
+  const Deadline deadline = Deadline::after(kLeftovers);
+  while (!killed_ && !start_->members.all_silent() && !deadline.expired()) {
+    pass_on_output();
+    std::vector<pollfd> files;
+    start_->members.add_to(files, output_->takes(), error_->takes());
+    poll_until(files, deadline);
+  }
+  start_->records.write(start_->members.seen(), -1, "");
 }
 
 void Follower::hear(const Words& words) {
   const std::string& verb = words.front();
   if (verb == "refused" && words.size() == 2)
     throw ConfigError(fmt::format("the launcher that leads this job refuses this host: {}", words[1]));
-  if (verb == "job" && words.size() == 11) return begin(words);
+  if (verb == "job" && words.size() == 12) return begin(words);
   const auto number = number_in(words, 1), second = number_in(words, 2);
   if (verb == "over" && number) {
     if (*number != 0 && error_)
@@ -123,14 +147,11 @@ void Follower::hear(const Words& words) {
 }
 
 void Follower::begin(const Words& words) {
-  if (start_) {
-    kill_strays(mark_of(start_->causes));
-    start_->records.write(start_->members.seen(), -1, "");
-    start_.reset();
-  }
+  end_start();
+  start_.reset();
   start_ = std::make_unique<Start>(words, options_);
   if (!output_) {
-    options_.ranks = start_->job.ranks;
+    options_.ranks = static_cast<int>(number_in(words, 11).value_or(start_->job.ranks));
     output_.emplace(STDOUT_FILENO, options_);
     error_.emplace(STDERR_FILENO, options_);
   }
@@ -232,6 +253,7 @@ void Follower::wait() {
 }
 
 bool Follower::over() const {
+  if (given_up_) return true;
   if (!code_ || (start_ && !start_->members.all_ended())) return false;
   return !start_ || killed_ || (start_->members.all_silent() && output_->empty() && error_->empty());
 }

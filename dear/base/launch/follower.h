@@ -35,6 +35,8 @@ class Follower {
   void end_ranks(int code);  // and then this launcher, with this code
   void pass_on_output();
   void wait();
+  void keep_time();
+  void end_start();  // of which all ranks have ended
   [[nodiscard]] bool over() const;
 
   LaunchOptions options_;
@@ -46,7 +48,7 @@ class Follower {
   std::optional<int> code_;        // of this launcher, which ends
   std::optional<Deadline> grace_;  // then ranks are killed
   std::optional<SteadyTime> next_show_;
-  bool leaves_ = false, killed_ = false;
+  bool leaves_ = false, killed_ = false, given_up_ = false;
 };
 
 }  // namespace dear::launch

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <netdb.h>
+#include <numeric>
 #include <tuple>
 #include <unistd.h>
 #include <utility>
@@ -115,6 +116,11 @@ Hosts::Hosts(os::FileDescriptor listener, const HostsOptions& options, const std
   std::sort(hosts_.begin() + 1, hosts_.end(), [](const Host& a, const Host& b) {
     return std::tie(a.name, a.address, a.port) < std::tie(b.name, b.address, b.port);
   });
+}
+
+int Hosts::all_ranks() const {
+  return std::accumulate(hosts_.begin(), hosts_.end(), 0,
+                         [](int sum, const Host& host) { return sum + host.ranks; });
 }
 
 bool Hosts::takes_ranks(int host) const {

@@ -53,6 +53,8 @@ class Hosts {
 
   [[nodiscard]] int count() const { return static_cast<int>(hosts_.size()); }
   [[nodiscard]] const Host& at(int host) const { return hosts_[static_cast<std::size_t>(host)]; }
+  // That the hosts start together, at most.
+  [[nodiscard]] int all_ranks() const;
   // Whether ranks can be started there.
   [[nodiscard]] bool takes_ranks(int host) const;
   // Where these ranks are: host by host, as many as each starts; none where there is no room for all.

@@ -43,8 +43,7 @@ int Launcher::run() const {
   const MetHosts met = meet_hosts(hosts);
   if (met.leader) return Follower(options_, *met.leader).run();
   LaunchOptions options = options_;
-  int total = 0;
-  for (int host = 0; host < met.hosts->count(); ++host) total += met.hosts->at(host).ranks;
+  const int total = met.hosts->all_ranks();
   int code = kWrongUsage;
   try {
     if (options.elastic && options.ranks != total)

@@ -158,6 +158,25 @@ TEST(SeveralHosts, StartAgainTogether) {
   EXPECT_EQ(second.output, "[1] 1\n");
 }
 
+TEST(SeveralHosts, PassOnAllOutputOfAStartBeforeTheNext) {
+  const Meeting meeting({"--restarts", "1", "--no-prefix"});
+  const std::string script =
+      "if [ $RANK = 1 ]; then i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i + 1)); done; "
+      "[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit 5; fi; exit 0";
+  const auto leader = meeting.leader(1, script);
+  LaunchedCommand other(meeting.words(1, script));
+  EXPECT_EQ(lines_of(other.wait().output).size(), 6000u);
+  EXPECT_EQ(leader->wait().code, 0);
+}
+
+TEST(SeveralHosts, EndThoughAProcessHoldsTheOutput) {
+  const Meeting meeting({"--grace", "100ms"});
+  const std::string script = "[ $RANK = 1 ] && /usr/bin/env -i setsid sleep 8 & exit 0";
+  const auto leader = meeting.leader(1, script);
+  LaunchedCommand other(meeting.words(1, script));
+  EXPECT_EQ(leader->wait().code, 0);
+}
+
 TEST(SeveralHosts, WaitForAHostThatComesBack) {
   const Meeting meeting({"--restarts", "1"});
   const std::string script = "echo started; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exec sleep 1000";

@@ -30,7 +30,8 @@ void Supervisor::tell_of_job(int host) {
   const auto first = std::find(host_of_.begin(), host_of_.end(), host);
   hosts_->tell(host, {"job", job_.run_id, job_.master_address, text(job_.master_port.port), text(job_.ranks),
                       text(first - host_of_.begin()), text(std::count(first, host_of_.end(), host)),
-                      text(host), text(hosts_->count()), text(job_.restarts), registrar_ ? "elastic" : ""});
+                      text(host), text(hosts_->count()), text(job_.restarts), registrar_ ? "elastic" : "",
+                      text(hosts_->all_ranks())});
   if (registrar_) hosts_->tell(host, {"roster", membership::to_text(registrar_->roster())});
 }
 
