@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/launch/cores.h"
 #include "dear/base/launch/keeper.h"
 #include "dear/base/launch/members.h"
 #include "dear/base/launch/open_file_limit.h"
@@ -26,30 +27,11 @@ constexpr int kLost = 1, kNotFound = 127;
 constexpr auto kLeftovers = std::chrono::seconds(5);
 constexpr auto kLastWait = std::chrono::seconds(10);  // after SIGKILL
 
-Job job_in(const Words& words) {
-  const auto number = [&](std::size_t at) {
-    const auto found = number_in(words, at);
-    if (!found || *found < 0 || *found > 65'535)
-      throw TransportError("the launcher that leads this job does not speak as this version of DeAR");
-    return static_cast<int>(*found);
-  };
-  return {.ranks = number(4),
-          .first_rank = number(5),
-          .local_ranks = number(6),
-          .host = number(7),
-          .hosts = number(8),
-          .master_address = words.at(2),
-          .master_port = {.port = number(3)},
-          .run_id = words.at(1),
-          .cores = usable_cores(),
-          .restarts = number(9)};
-}
-
 }  // namespace
 
 struct Follower::Start {
-  Start(const Words& words, const LaunchOptions& options)
-      : job(job_in(words)),
+  Start(const HostJob& start, const LaunchOptions& options)
+      : job(start.job),
         limit(job.local_ranks, options.restarts),
         records(job.local_ranks,
                 options.record.empty() || job.restarts == 0
@@ -61,7 +43,8 @@ struct Follower::Start {
       secret = make_secret(text);
       job.secret_file = secret_file(secret);
     }
-    if (words.at(10) == "elastic") board.emplace();
+    job.cores = usable_cores();
+    if (start.elastic) board.emplace();
   }
 
   Job job;
@@ -129,7 +112,11 @@ void Follower::hear(const Words& words) {
   const std::string& verb = words.front();
   if (verb == "refused" && words.size() == 2)
     throw ConfigError(fmt::format("the launcher that leads this job refuses this host: {}", words[1]));
-  if (verb == "job" && words.size() == 12) return begin(words);
+  if (verb == "job") {
+    const auto job = job_in(words);
+    if (!job) throw TransportError("the launcher that leads this job does not speak as this version of DeAR");
+    return begin(*job);
+  }
   const auto number = number_in(words, 1), second = number_in(words, 2);
   if (verb == "over" && number) {
     if (*number != 0 && error_)
@@ -146,12 +133,12 @@ void Follower::hear(const Words& words) {
     member->send(static_cast<int>(*second));
 }
 
-void Follower::begin(const Words& words) {
+void Follower::begin(const HostJob& job) {
   end_start();
   start_.reset();
-  start_ = std::make_unique<Start>(words, options_);
+  start_ = std::make_unique<Start>(job, options_);
   if (!output_) {
-    options_.ranks = static_cast<int>(number_in(words, 11).value_or(start_->job.ranks));
+    options_.ranks = job.all_ranks;
     output_.emplace(STDOUT_FILENO, options_);
     error_.emplace(STDERR_FILENO, options_);
   }
@@ -174,7 +161,7 @@ void Follower::start(int rank) {
     leader_.wire().say({"started", std::to_string(rank), std::to_string(start_->members.of(rank)->pid)});
   } catch (const std::exception& error) {
     leader_.wire().say({"cause", std::to_string(rank), error.what()});
-    leader_.wire().say({"ended", std::to_string(rank), std::to_string(kNotFound), "0", "0"});
+    leader_.wire().say(words_of(RankEnd{.rank = rank, .ending = {.code = kNotFound}}));
   }
 }
 
@@ -206,8 +193,8 @@ void Follower::tell_of_ranks() {
   for (const auto& member : start_->members) {
     if (!member->ending || member->settled) continue;
     member->settled = true;
-    wire.say({"ended", std::to_string(member->rank), std::to_string(member->ending->code),
-              std::to_string(member->ending->signal), std::to_string(start_->records.furthest_step())});
+    wire.say(words_of(
+        RankEnd{.rank = member->rank, .ending = *member->ending, .step = start_->records.furthest_step()}));
   }
   // A host that was told to end stays until the leader knows that its ranks have.
   if (leaves_ && !code_ && start_->members.all_ended() && !wire.has_to_send()) code_ = 128 + SIGTERM;

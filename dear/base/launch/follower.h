@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "dear/base/launch/held_signals.h"
+#include "dear/base/launch/host_words.h"
 #include "dear/base/launch/hosts.h"
 #include "dear/base/launch/launcher.h"
 #include "dear/base/launch/sink.h"
@@ -28,7 +29,7 @@ class Follower {
  private:
   struct Start;  // the ranks of one start of the job
   void hear(const Words& words);
-  void begin(const Words& words);
+  void begin(const HostJob& job);
   void start(int rank);
   void on_signal(int signal);
   void tell_of_ranks();

@@ -12,10 +12,9 @@
 #include <fmt/ranges.h>
 
 #include "dear/base/admission/handshake.h"
-#include "dear/base/launch/launcher.h"
+#include "dear/base/launch/host_words.h"
 #include "dear/base/launch/pipe.h"
 #include "dear/base/vocabulary/error.h"
-#include "dear/base/vocabulary/printable.h"
 
 namespace dear::launch {
 namespace {
@@ -181,21 +180,20 @@ std::vector<Hosts::Event> Hosts::hear() {
 }
 
 std::optional<int> Hosts::take_in(std::unique_ptr<HostWire>& wire, const Words& words) {
-  const auto hosts = number_in(words, 2), ranks = number_in(words, 3), port = number_in(words, 5);
-  if (words.front() != "host" || words.size() != 6 || !hosts || !ranks || *ranks < 1 || *ranks > kMostRanks ||
-      !port || *port < 1 || *port > 65'535) {
+  const auto introduction = introduction_in(words);
+  if (!introduction) {
     wire->say({"refused", "it does not speak as this version of DeAR: install the same on all hosts"});
     return std::nullopt;
   }
-  Host host{.name = printable(words[1].substr(0, kLongestName)),
-            .address = words[4],
-            .port = static_cast<int>(*port),
-            .ranks = static_cast<int>(*ranks)};
-  if (*hosts != options_.hosts) {
-    wire->say({"refused", fmt::format("it says --hosts {}, and the host that leads says --hosts {}", *hosts,
-                                      options_.hosts)});
+  if (introduction->hosts != options_.hosts) {
+    wire->say({"refused", fmt::format("it says --hosts {}, and the host that leads says --hosts {}",
+                                      introduction->hosts, options_.hosts)});
     return std::nullopt;
   }
+  Host host{.name = introduction->name,
+            .address = introduction->address,
+            .port = introduction->port,
+            .ranks = introduction->ranks};
   const auto place = std::find_if(hosts_.begin() + 1, hosts_.end(), [&](const Host& one) {
     return !one.wire && one.ranks == host.ranks && (one.name == host.name || one.leaves);
   });
@@ -265,8 +263,11 @@ LeaderWire::LeaderWire(const HostsOptions& options, const std::string& address) 
     sleep_on(none, deadline);
   }
   held_ = hold_port(wire_->own_address());
-  wire_->say({"host", name_of_this_host(), std::to_string(options.hosts), std::to_string(options.ranks),
-              wire_->own_address(), std::to_string(held_.port)});
+  wire_->say(words_of(Introduction{.name = name_of_this_host(),
+                                   .hosts = options.hosts,
+                                   .ranks = options.ranks,
+                                   .address = wire_->own_address(),
+                                   .port = held_.port}));
 }
 
 bool LeaderWire::visit(const sockaddr* address, unsigned length, const HostsOptions& options,

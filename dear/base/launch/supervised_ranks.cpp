@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "dear/base/launch/host_words.h"
 #include "dear/base/launch/rank_program.h"
 #include "dear/base/launch/supervisor.h"
 
@@ -26,12 +27,12 @@ void Supervisor::start(int rank) {
 bool Supervisor::can_start(int rank) const { return hosts_ == nullptr || hosts_->takes_ranks(host_of(rank)); }
 
 void Supervisor::tell_of_job(int host) {
-  const auto text = [](auto number) { return std::to_string(number); };
+  HostJob start{.job = job_, .elastic = registrar_.has_value(), .all_ranks = hosts_->all_ranks()};
   const auto first = std::find(host_of_.begin(), host_of_.end(), host);
-  hosts_->tell(host, {"job", job_.run_id, job_.master_address, text(job_.master_port.port), text(job_.ranks),
-                      text(first - host_of_.begin()), text(std::count(first, host_of_.end(), host)),
-                      text(host), text(hosts_->count()), text(job_.restarts), registrar_ ? "elastic" : "",
-                      text(hosts_->all_ranks())});
+  start.job.host = host;
+  start.job.local_ranks = static_cast<int>(std::count(first, host_of_.end(), host));
+  start.job.first_rank = start.job.local_ranks == 0 ? 0 : static_cast<int>(first - host_of_.begin());
+  hosts_->tell(host, words_of(start));
   if (registrar_) hosts_->tell(host, {"roster", membership::to_text(registrar_->roster())});
 }
 
@@ -177,12 +178,12 @@ void Supervisor::hear_rank(const Hosts::Event& event, int rank) {
   Member* const member = members_.of(rank);
   if (member == nullptr || member->host != event.host) return;
   if (verb == "cause" && event.words.size() == 3) causes_.note(rank, event.words[2]);
-  const auto second = number_in(event.words, 2), third = number_in(event.words, 3),
-             step = number_in(event.words, 4);
-  if (verb == "started" && second) member->pid = static_cast<pid_t>(*second);
-  if (verb != "ended" || !second || !third || !step) return;
-  member->ending = Ending{.code = static_cast<int>(*second), .signal = static_cast<int>(*third)};
-  furthest_elsewhere_ = std::max(furthest_elsewhere_, std::int64_t{*step});
+  if (const auto pid = number_in(event.words, 2); pid && verb == "started")
+    member->pid = static_cast<pid_t>(*pid);
+  const auto end = end_in(event.words);
+  if (!end) return;
+  member->ending = end->ending;
+  furthest_elsewhere_ = std::max(furthest_elsewhere_, end->step);
 }
 
 void Supervisor::take_back(int host) {
