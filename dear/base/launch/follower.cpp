@@ -33,11 +33,7 @@ struct Follower::Start {
   Start(const HostJob& start, const LaunchOptions& options)
       : job(start.job),
         limit(job.local_ranks, options.restarts),
-        records(job.local_ranks,
-                options.record.empty() || job.restarts == 0
-                    ? options.record
-                    : fmt::format("{}/restart-{}", options.record, job.restarts),
-                job.first_rank, false) {
+        records(job.local_ranks, folder_of_start(options.record, job.restarts), job.first_rank, false) {
     const std::string text = secret_of_ranks(*options.hosts, job.run_id);
     if (!text.empty()) {
       secret = make_secret(text);
@@ -54,8 +50,6 @@ struct Follower::Start {
   Records records;
   std::optional<membership::Board> board;
   Members members;
-  std::vector<const Member*> told{};  // of the end of these
-  bool told_cause = false;
   Keeper keeper;  // after the members: gone before they are reaped (keeper.h)
 };
 
@@ -67,7 +61,11 @@ int Follower::run() {
     wait();
     for (const Words& words : leader_.wire().hear()) hear(words);
     if (leader_.wire().is_gone() && !code_) {
-      if (error_) error_->say("the launcher that leads this job is lost: its ranks end here");
+      if (!error_)
+        throw TransportError(
+            fmt::format("the launcher at {} that leads this job ended before the job began: see what it says",
+                        leader_.address()));
+      error_->say("the launcher that leads this job is lost: its ranks end here");
       end_ranks(kLost);
     }
     while (const std::optional<int> signal = signals_.next()) on_signal(*signal);
@@ -125,6 +123,10 @@ void Follower::hear(const Words& words) {
     return end_ranks(static_cast<int>(*number));
   }
   if (!start_) return;
+  if (verb == "left out") {
+    error_->say("this host is left out: two of its ranks failed at the same step");
+    return end_ranks(kLost);
+  }
   if (verb == "start" && number) return start(static_cast<int>(*number));
   if (verb == "roster" && words.size() == 2 && start_->board) return start_->board->publish(words[1]);
   if (verb == "look") return start_->records.look(start_->members.seen());

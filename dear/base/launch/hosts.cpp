@@ -70,7 +70,7 @@ class Announcement {
   Deadline due_ = Deadline::after(kPatience);
 };
 
-// A wait that a signal may end.
+// Waits until one is ready, a moment at most.
 void sleep_on(std::vector<pollfd>& files, Deadline deadline) {
   const Deadline soon = Deadline::after(kPause);
   poll_until(files, soon.at() < deadline.at() ? soon : deadline);
@@ -98,16 +98,15 @@ Hosts::Hosts(os::FileDescriptor listener, const HostsOptions& options, const std
     std::vector<pollfd> files;
     add_to(files);
     sleep_on(files, deadline);
-    for (Event& event : hear())
-      if (event.words.front() == "lost")
-        throw TransportError(fmt::format("host {} left before all hosts had come", at(event.host).name));
+    hear();
+    hosts_.erase(std::remove_if(hosts_.begin() + 1, hosts_.end(), [](const Host& one) { return !one.wire; }),
+                 hosts_.end());
     if (deadline.expired() && count() < options.hosts) {
       std::vector<std::string> names;
       for (const Host& host : hosts_) names.push_back(host.name);
       throw TimeoutError(fmt::format(
           "{} of {} hosts came to {} port {} within {:g} s: {}; start `dear launch` with the same --hosts "
-          "and "
-          "--meet, and the same DEAR_SECRET_FILE if any, on the others",
+          "and --meet, and the same DEAR_SECRET_FILE if any, on the others",
           count(), options.hosts, address, options.port, options.wait.count(), fmt::join(names, ", ")));
     }
   }
@@ -153,7 +152,7 @@ void Hosts::add_to(std::vector<pollfd>& entries) const {
 }
 
 std::vector<Hosts::Event> Hosts::hear() {
-  std::vector<Event> events = std::exchange(heard_, {});
+  std::vector<Event> events;
   for (admission::Door::Entered& one : door_.admit()) {
     one.connection.say(MeetingMessage::Kind::welcome, one.welcome);
     if (unknown_.size() > kMostUnknown) unknown_.erase(unknown_.begin());
@@ -194,12 +193,14 @@ std::optional<int> Hosts::take_in(std::unique_ptr<HostWire>& wire, const Words& 
             .address = introduction->address,
             .port = introduction->port,
             .ranks = introduction->ranks};
-  const auto place = std::find_if(hosts_.begin() + 1, hosts_.end(), [&](const Host& one) {
-    return !one.wire && one.ranks == host.ranks && (one.name == host.name || one.leaves);
-  });
-  const auto any = std::find_if(hosts_.begin() + 1, hosts_.end(),
-                                [&](const Host& one) { return !one.wire && one.ranks == host.ranks; });
-  const auto at = place != hosts_.end() ? place : any;
+  // It takes the place of a lost one, its own if it can.
+  const auto place_of = [&](bool its_own) {
+    return std::find_if(hosts_.begin() + 1, hosts_.end(), [&](const Host& one) {
+      return !one.wire && one.ranks == host.ranks && (!its_own || one.name == host.name);
+    });
+  };
+  auto at = place_of(true);
+  if (at == hosts_.end()) at = place_of(false);
   if (at == hosts_.end() && count() == options_.hosts) {
     wire->say({"refused", fmt::format("all {} hosts are there", options_.hosts)});
     return std::nullopt;

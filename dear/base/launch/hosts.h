@@ -80,7 +80,6 @@ class Hosts {
   admission::Door door_;
   std::vector<Host> hosts_;
   std::vector<std::unique_ptr<HostWire>> unknown_;  // who has not said yet what it is
-  std::vector<Event> heard_;                        // while it waited for room
 };
 
 // The side of another host.

@@ -56,6 +56,10 @@ std::optional<recorder::Record> record_in(const os::FileDescriptor& memory) {
 
 }  // namespace
 
+std::string folder_of_start(const std::string& record, int restarts) {
+  return record.empty() || restarts == 0 ? record : fmt::format("{}/restart-{}", record, restarts);
+}
+
 Records::Records(int ranks, std::string folder, int first, bool leads)
     : folder_(std::move(folder)), first_(first), leads_(leads) {
   const char* const named = std::getenv("DEAR_RECORD");

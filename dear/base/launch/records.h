@@ -18,6 +18,9 @@ struct SeenRank {
   bool told_to_end = false;  // before it ended, by the launcher
 };
 
+// Records of a start again lie beside those of the start before.
+std::string folder_of_start(const std::string& record, int restarts);
+
 // The flight records of the ranks of a job (base/recorder), in memory that the launcher holds: a rank that is
 // killed loses nothing, and `dear diagnose PID` reads them while the job runs. With a folder they are written
 // there: when a rank fails, before the others are ended, with the states of their processes and Python's

@@ -205,7 +205,9 @@ TEST(SeveralHosts, GoOnWithoutAHostWhoseRanksFail) {
   EXPECT_EQ(first.code, 0);
   EXPECT_EQ(first.output, "[0] alone\n");
   EXPECT_THAT(first.error, HasSubstr("is left out: two of its ranks failed at the same step"));
-  EXPECT_EQ(other.wait().code, 0);
+  const CommandResult second = other.wait();
+  EXPECT_EQ(second.code, 1);
+  EXPECT_THAT(second.error, HasSubstr("this host is left out"));
 }
 
 TEST(SeveralHosts, RefuseWhoDoesNotBelongToThem) {

@@ -137,10 +137,10 @@ void Supervisor::leave_out(int host) {
   error_.say(
       fmt::format("host {} is left out: two of its ranks failed at the same step", hosts_->at(host).name));
   hosts_->leaves(host);
+  hosts_->tell(host, {"left out"});
   for (const auto& member : members_) {
     if (member->host != host || member->settled) continue;
     member->settled = member->told_to_end = true;
-    if (!member->ending) member->send(SIGTERM);
     if (registrar_) registrar_->leaves(member->rank, false);
   }
 }

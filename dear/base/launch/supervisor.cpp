@@ -14,11 +14,6 @@
 namespace dear::launch {
 namespace {
 
-// Records of a start again lie beside those of the start before.
-std::string folder_of(const std::string& record, int restarts) {
-  return record.empty() || restarts == 0 ? record : fmt::format("{}/restart-{}", record, restarts);
-}
-
 Job job_on(const Hosts* hosts, const std::vector<int>& host_of, int ranks) {
   if (hosts == nullptr) return describe_job(ranks);
   Job job = describe_job(ranks, hosts->at(0).address);
@@ -36,7 +31,7 @@ Supervisor::Supervisor(const LaunchOptions& options, Restarts& restarts, Hosts* 
       host_of_(hosts == nullptr ? std::vector<int>() : hosts->hosts_of(options.ranks)),
       job_(job_on(hosts, host_of_, options.ranks)),
       limit_(job_.local_ranks, options.restarts),
-      records_(job_.local_ranks, folder_of(options.record, restarts.restarts())),
+      records_(job_.local_ranks, folder_of_start(options.record, restarts.restarts())),
       output_(STDOUT_FILENO, options),
       error_(STDERR_FILENO, options) {
   const std::string secret =

@@ -49,7 +49,7 @@ class Supervisor {
   bool go_on_without(Member& failed);
   // Likewise where the host of a rank is lost: others take its place when the host comes back.
   bool go_on_without_host(Member& failed);
-  // Ends the ranks of a host that is at fault.
+  // Tells a host that is at fault to end its ranks and itself.
   void leave_out(int host);
   void hear_hosts();
   void hear_rank(const Hosts::Event& event, int rank);
