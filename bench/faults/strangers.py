@@ -33,16 +33,17 @@ import zlib
 from typing import Any
 
 from stranger import KINDS
-from watched_job import PATIENCE, Ran, after, free_port, record_packet, record_stream, run
+from watched_job import LAUNCHED, PATIENCE, Ran, after, free_port, record_packet, record_stream, run
 
-BACKENDS = ("gloo", "gloo+secret", "shm", "cpu:dear/local", "cpu:dear", "elastic")
+BACKENDS = ("gloo", "gloo+secret", "shm", "cpu:dear/local", "cpu:dear", "elastic", "hosts")
 TIMEOUT = 90.0  # seconds for each wait of a rank
 NOTES = """
 
 {ranks} ranks, {pairs} pairs of jobs with and without strangers in turns. Step: of rank 0, the ratio of the medians. Peak memory: of
 rank 0 above that before it meets, the difference of the medians. Processor: of the strangers while ranks train, as a share of a core.
 `cpu:dear`: TCP ports are those of PyTorch's TCPStore, open as long as the job, and of its Gloo; in `cpu:dear/local` nobody comes to
-these. Nothing is replayed to the TCPStore that a rank said to it: it obeys anybody. Nothing of `dear launch --elastic` listens."""
+these. Nothing is replayed to the TCPStore that a rank said to it: it obeys anybody. Nothing of `dear launch --elastic` listens; `hosts`
+are two launchers, of which one listens at --meet as long as the job."""
 
 
 # ---- a rank
@@ -59,7 +60,7 @@ def train(folder: pathlib.Path, backend: str, steps: int, width: int) -> None:
 
     import dear
 
-    if backend != "elastic":
+    if backend not in LAUNCHED:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: ends with the bench
     rank, ranks, batch = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), 64
     torch.set_num_threads(1)
@@ -88,7 +89,7 @@ def train(folder: pathlib.Path, backend: str, steps: int, width: int) -> None:
         if len(ends) == 4:
             (folder / f"met-{rank}").touch()
 
-    if backend == "elastic":
+    if backend in LAUNCHED:
         run = dear.Elastic(net, optimizer, samples=len(x), batch=len(x), epochs=steps, fusion="layer", timeout=TIMEOUT)
         for one in run:
             with one as indices:
@@ -103,7 +104,7 @@ def train(folder: pathlib.Path, backend: str, steps: int, width: int) -> None:
         for _ in range(steps):
             step(model, x[batch * rank : batch * (rank + 1)])
     digest = zlib.crc32(struct.pack(f"{len(losses)}d", *losses))
-    if not backend.startswith("cpu:dear") and backend != "elastic":
+    if not backend.startswith("cpu:dear") and backend not in LAUNCHED:
         model.synchronize()
     for parameter in net.parameters():
         digest = zlib.crc32(parameter.detach().numpy().tobytes(), digest)
@@ -245,8 +246,8 @@ def main() -> int:
         wrong = "--pairs, --rate and --half-open must be at least 1, --ranks 2, --steps 20"
     elif os.geteuid() != 0:
         wrong = "it must run as root: some strangers are another user"
-    elif "elastic" in backends and shutil.which(options.dear) is None:
-        wrong = f"there is no program '{options.dear}': give --dear, or leave out the backend elastic"
+    elif set(LAUNCHED) & set(backends) and shutil.which(options.dear) is None:
+        wrong = f"there is no program '{options.dear}': give --dear, or leave out the backends {', '.join(LAUNCHED)}"
     try:
         if options.json:
             open(options.json, "a").close()

@@ -49,6 +49,9 @@ def free_port(draw: random.Random) -> int:
             return port
 
 
+LAUNCHED = ("elastic", "hosts")  # by `dear launch`
+
+
 class Job:
     def __init__(self, options: argparse.Namespace, backend: str, folder: pathlib.Path) -> None:
         self.options, self.backend, self.folder, self.ran = options, backend, folder, Ran()
@@ -89,9 +92,13 @@ class Job:
         ]
         words += ["--steps", str(given.steps), "--width", str(given.width)]
         output = open(self.folder / "output", "ab")
-        if self.backend == "elastic":
-            words = [given.dear, "launch", "--elastic", f"1:{given.ranks}", "--restarts", "1", "--", *words]
-            self.processes = [subprocess.Popen(words, env=own, stdout=output, stderr=output)]
+        if self.backend in LAUNCHED:
+            launch = [given.dear, "launch", "--elastic", f"1:{given.ranks}", "--restarts", "1"]
+            on_each = [[]] if self.backend == "elastic" else [["-n", str(given.ranks - 1)], ["-n", "1"]]
+            for here in on_each:
+                here += ["--hosts", "2", "--meet", f"127.0.0.1:{self.options.port}"] if here else []
+                command = [*launch, *here, "--", *words]
+                self.processes.append(subprocess.Popen(command, env=own, stdout=output, stderr=output))
             return
         own.update(MASTER_ADDR="127.0.0.1", WORLD_SIZE=str(given.ranks), LOCAL_WORLD_SIZE=str(given.ranks))
         own["TORCHELASTIC_RUN_ID"] = f"strangers-{RUN}-{self.backend}"
@@ -106,6 +113,8 @@ class Job:
         """Looks at all ports."""
         now = dict(listening(self.options.port))
         for inode, port in now.items():
+            if self.backend == "hosts" and port.label == "MASTER_PORT":
+                port = port._replace(label="--meet")
             if inode not in self.known and inode not in self.foreign:
                 if has(self.pids, inode):
                     self.known[inode] = port
@@ -272,7 +281,9 @@ def record_stream(options: argparse.Namespace, backend: str) -> bytes:
             raise RuntimeError(job.ran.wrong)
         said = pathlib.Path(folder, "said").read_bytes()
         if not said.startswith(MAGIC):
-            raise RuntimeError(f"what a rank says at a meeting begins with {said[:8]!r}, not with {MAGIC!r}: mend stranger.py")
+            raise RuntimeError(
+                f"what a rank says at a meeting begins with {said[:8]!r}, not with {MAGIC!r}: mend stranger.py"
+            )
         return said
 
 
