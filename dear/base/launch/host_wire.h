@@ -9,7 +9,7 @@
 
 namespace dear::launch {
 
-// What one launcher tells another: a verb and what belongs to it.
+// A message between two launchers: a verb and what belongs to it.
 using Words = std::vector<std::string>;
 
 // One end of a connection between two launchers of a job, each of which has proved that it has the key. Never
@@ -21,7 +21,7 @@ class HostWire {
   void say(const Words& words);
   void send() { connection_.send(); }
   [[nodiscard]] bool has_to_send() const { return connection_.has_to_send(); }
-  // What came since the last call. Nothing comes any more once the other end is gone.
+  // Takes what came since the last call. Nothing comes any more once the other end is gone.
   std::vector<Words> hear();
   [[nodiscard]] bool is_gone() const { return gone_; }
   [[nodiscard]] pollfd to_poll() const;

@@ -7,8 +7,8 @@
 #include "dear/base/launch/rank_environment.h"
 #include "dear/base/launch/rank_process.h"
 
-// What launchers of several hosts tell each other, [Note: hosts], and what was told; nothing where the words
-// are none of these.
+// Launchers of several hosts tell each other these things, [Note: hosts]. Each is made into words, and read
+// from words: nothing where they are no such thing.
 namespace dear::launch {
 
 // A host that comes.

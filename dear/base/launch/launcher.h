@@ -30,8 +30,8 @@ struct LaunchOptions {
   // their own.
   int restarts = 0;
   int least_ranks = 0;
-  // Of a job on several hosts (hosts.h): `ranks` and `least_ranks` are those of all. Without `elastic`,
-  // `ranks` is what the hosts start together.
+  // The launchers of a job on several hosts meet so (hosts.h). `ranks` and `least_ranks` then count those of
+  // all hosts; without `elastic` the hosts say how many they are.
   std::optional<HostsOptions> hosts = {};
   bool elastic = false;  // ranks may come and go
   // From SIGTERM, or another signal that ends the job, to SIGKILL.

@@ -25,7 +25,7 @@ struct Job {
   std::string secret_file{};     // that only this user may read; see make_secret()
   int restarts = 0;              // of these ranks before
 };
-// Of all ranks on this host, which has this address.
+// Describes a job whose ranks are all on this host, at this address of it.
 Job describe_job(int ranks, const std::string& address = "127.0.0.1");
 
 // A secret for the ranks of one job, in memory that only processes of this user can open, by secret_file(),

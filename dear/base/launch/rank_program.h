@@ -12,7 +12,7 @@
 
 namespace dear::launch {
 
-// What the ranks of a job on this host find in their environment besides torchrun's variables.
+// Ranks on this host find all of this in their environment, besides torchrun's variables.
 struct Surroundings {
   const Job& job;
   const Records& records;

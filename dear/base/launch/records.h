@@ -28,8 +28,8 @@ std::string folder_of_start(const std::string& record, int restarts);
 class Records {
  public:
   // ConfigError where the folder cannot be made or written. Records of an earlier job in it are removed.
-  // Of the ranks from `first` on that this host has; `leads`: of a job on several hosts, host 0, which writes
-  // job.json.
+  // Keeps records of `ranks` ranks of this host, from `first` on. `leads`: this launcher writes job.json,
+  // which is that of all hosts.
   Records(int ranks, std::string folder, int first = 0, bool leads = true);
 
   // For the environment of a rank; nothing where that names a place of its own.

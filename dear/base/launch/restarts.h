@@ -12,7 +12,7 @@ struct JobFailure {
   int signal = 0;         // that killed it; 0 for none
   std::int64_t step = 0;  // of the training, the furthest that any rank had come to; 0 where not known
   bool together = false;  // with the one before, from which the others have not gone on yet
-  // Of a job on several hosts.
+  // The host of the rank, where there are several.
   int host = -1;
   std::string host_name{};
   int ranks_of_host = 0;

@@ -15,7 +15,7 @@ namespace dear::membership {
 // The launcher's side of [Note: membership]. One thread.
 class Registrar {
  public:
-  // Of a job on several hosts: where a member is, and what gives the roster to the other hosts.
+  // A job on several hosts says where a member is, and gives the roster to the other hosts.
   struct Host {
     int number = 0;
     std::string address{};
