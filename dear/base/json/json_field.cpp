@@ -35,8 +35,16 @@ bool holds(const std::vector<std::string_view>& names, const std::string& name) 
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Looks at names and texts while they are parsed, and keeps nothing: a parser with a callback takes time that
-// is quadratic in the length of a list of objects.
+// Why a text cannot be read; "" where it can.
+std::string fault_of_text(std::string_view text, const std::string& what) {
+  if (text.size() > kLongestText)
+    return fmt::format("{} has more than {} bytes: shorten it", what, kLongestText);
+  if (!is_printable(text)) return fmt::format("{} has a control character in it: leave it out", what);
+  return "";
+}
+
+// Looks at names and texts while they are parsed, and keeps no more than why they cannot be: a parser with a
+// callback takes time that is quadratic in the length of a list of objects.
 class Names final : public nlohmann::json_sax<Json> {
  public:
   bool start_object(std::size_t /*elements*/) override {
@@ -48,14 +56,14 @@ class Names final : public nlohmann::json_sax<Json> {
     return true;
   }
   bool key(std::string& name) override {
-    if (!names_.back().insert(name).second)
-      throw ConfigError(fmt::format("{} stands twice in one object: leave one out", quoted(Json(name))));
-    return string(name);
+    if (names_.back().insert(name).second) return string(name);
+    fault = fmt::format("{} stands twice in one object: leave one out", quoted(Json(name)));
+    return false;
   }
   bool string(std::string& text) override {
     if (text.size() > kLongestText || !is_printable(text))
-      require_readable(text, fmt::format("the text {}", quoted(Json(text))));
-    return true;
+      fault = fault_of_text(text, fmt::format("the text {}", quoted(Json(text))));
+    return fault.empty();
   }
   bool null() override { return true; }
   bool boolean(bool /*value*/) override { return true; }
@@ -65,39 +73,38 @@ class Names final : public nlohmann::json_sax<Json> {
   bool binary(Json::binary_t& /*value*/) override { return true; }
   bool start_array(std::size_t /*elements*/) override { return true; }
   bool end_array() override { return true; }
-  // The parser that follows says why.
   bool parse_error(std::size_t /*place*/, const std::string& /*token*/,
-                   const Json::exception& /*error*/) override {
+                   const Json::exception& error) override {
+    // "[json.exception.parse_error.101] parse error at line 3, column 5: ..."
+    const std::string_view message = error.what();
+    const std::size_t tag_end = message.find("] ");
+    const std::string_view said = tag_end == std::string_view::npos ? message : message.substr(tag_end + 2);
+    fault = fmt::format("{}: correct the JSON", printable(shortened(said, kLongestReason)));
     return false;
   }
+
+  std::string fault{};
 
  private:
   std::vector<std::set<std::string>> names_;  // of the objects around what is read
 };
 
-Json parsed(std::string_view text) {
-  if (text.starts_with("\x1f\x8b")) throw ConfigError("it is compressed by gzip: unpack it by gunzip");
+// Why a file cannot be parsed; "" where it can.
+std::string fault_of_file(std::string_view text) try {
+  if (text.starts_with("\x1f\x8b")) return "it is compressed by gzip: unpack it by gunzip";
   require_shallow(text);
   Names names;
   static_cast<void>(Json::sax_parse(text, &names));
-  try {
-    return Json::parse(text);
-  } catch (const Json::exception& error) {
-    // "[json.exception.parse_error.101] parse error at line 3, column 5: ..."
-    const std::string_view message = error.what();
-    const std::size_t tag_end = message.find("] ");
-    const std::string_view said = tag_end == std::string_view::npos ? message : message.substr(tag_end + 2);
-    throw ConfigError(fmt::format("{}: correct the JSON", printable(shortened(said, kLongestReason))));
-  }
+  return names.fault;
+} catch (const ConfigError& error) {
+  return error.what();
 }
 
 }  // namespace
 
 void require_readable(std::string_view text, const std::string& what) {
-  if (text.size() > kLongestText)
-    throw ConfigError(fmt::format("{} has more than {} bytes: shorten it", what, kLongestText));
-  if (!is_printable(text))
-    throw ConfigError(fmt::format("{} has a control character in it: leave it out", what));
+  const std::string fault = fault_of_text(text, what);
+  if (!fault.empty()) throw ConfigError(fault);
 }
 
 void JsonField::fail(const std::string& why) const {
@@ -210,10 +217,10 @@ void require_shallow(std::string_view text) {
   }
 }
 
-Json parse_json(std::string_view text, const std::string& source) try {
-  return parsed(text);
-} catch (const ConfigError& error) {
-  throw ConfigError(fmt::format("{}: {}", source, error.what()));
+Json parse_json(std::string_view text, const std::string& source) {
+  const std::string fault = fault_of_file(text);
+  if (!fault.empty()) throw ConfigError(fmt::format("{}: {}", source, fault));
+  return Json::parse(text);
 }
 
 Json parse_json_file(std::string_view text, const std::string& source, const JsonFormat& format) {

@@ -1,6 +1,7 @@
 #include "dear/base/vocabulary/nearest.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace dear {
 namespace {
@@ -26,10 +27,16 @@ std::size_t edits(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string_view nearest(std::string_view word, const std::vector<std::string_view>& names) {
-  if (names.empty() || word.empty() || word.size() > kLongestName) return "";
-  const auto found =
-      std::ranges::min_element(names, {}, [&](std::string_view name) { return edits(word, name); });
-  return 2 * edits(word, *found) <= found->size() + 1 ? *found : std::string_view();
+  if (word.empty() || word.size() > kLongestName) return "";
+  std::string_view found;
+  std::size_t least = std::numeric_limits<std::size_t>::max() / 2;
+  for (const std::string_view name : names) {
+    const std::size_t count = edits(word, name);
+    if (count >= least) continue;
+    least = count;
+    found = name;
+  }
+  return 2 * least <= found.size() + 1 ? found : std::string_view();
 }
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& names,

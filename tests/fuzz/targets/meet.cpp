@@ -1,10 +1,10 @@
 #include "tests/fuzz/target.h"
 #include "tests/fuzz/targets/speech.h"
-#include <atomic>
+#include "tests/fuzz/targets/turns.h"
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <optional>
 #include <sys/socket.h>
-#include <thread>
 
 #include "dear/base/admission/door.h"
 #include "dear/base/admission/handshake.h"
@@ -19,10 +19,23 @@ using Kind = MeetingMessage::Kind;
 
 constexpr int kSize = 2;
 
-sockaddr_in address_of(int port) {
-  return {.sin_family = AF_INET,
-          .sin_port = htons(static_cast<std::uint16_t>(port)),
-          .sin_addr = {htonl(INADDR_LOOPBACK)}};
+// Meetings one after the other are at one port of 250 addresses of this host. The kernel looks at all
+// connections that have ended lately at an address before it lets another listen there.
+std::string next_address() {
+  static int last = 0;
+  last = last % 250 + 1;
+  return "127.0.0." + std::to_string(last);
+}
+
+sockaddr_in place(const std::string& address, int port) {
+  sockaddr_in place{.sin_family = AF_INET, .sin_port = htons(static_cast<std::uint16_t>(port))};
+  ::inet_pton(AF_INET, address.c_str(), &place.sin_addr);
+  return place;
+}
+
+os::FileDescriptor listening(const std::string& address) {
+  const sockaddr_in any_port = place(address, 0);
+  return admission::listen_on(reinterpret_cast<const sockaddr*>(&any_port), sizeof any_port);
 }
 
 int port_of(const os::FileDescriptor& listener) {
@@ -32,17 +45,15 @@ int port_of(const os::FileDescriptor& listener) {
   return ntohs(address.sin_port);
 }
 
-os::FileDescriptor listening() {
-  const sockaddr_in any = address_of(0);
-  return admission::listen_on(reinterpret_cast<const sockaddr*>(&any), sizeof any);
-}
-
-// Meets as rank `rank` of two; errors of a meeting are fine.
-void meet_at(int port, int rank, std::chrono::milliseconds allowance) {
+// Meets as rank `rank` of two, and gives the others a turn whenever the meeting waits; errors of a meeting
+// are fine.
+void meet_at(const std::string& address, int port, int rank, std::chrono::milliseconds allowance,
+             Turns others) {
+  const WhileWaiting waits(others);
   try {
     const auto got = channels::meet({.rank = rank,
                                      .size = kSize,
-                                     .master_address = "127.0.0.1",
+                                     .master_address = address,
                                      .master_port = port,
                                      .job = kJob,
                                      .secret = kSecret,
@@ -55,86 +66,90 @@ void meet_at(int port, int rank, std::chrono::milliseconds allowance) {
   }
 }
 
-// A message, waited for as long as the meeting lasts.
-std::optional<MeetingMessage> next(MeetingConnection& connection, const std::atomic<bool>& over) {
-  MeetingMessage message;
-  for (;;) {
-    connection.send();
-    const MeetingConnection::Received received = connection.receive(message);
-    if (received == MeetingConnection::Received::message) return message;
-    if (received != MeetingConnection::Received::nothing_yet || over) return std::nullopt;
-    connection.wait_ready(Deadline::after(std::chrono::milliseconds(1)));
-  }
+// Whether there is an answer: a message, or nothing where the connection has ended.
+bool hear(MeetingConnection& connection, std::optional<MeetingMessage>& answer) {
+  connection.send();
+  answer.emplace();
+  const MeetingConnection::Received received = connection.receive(*answer);
+  if (received == MeetingConnection::Received::message) return true;
+  answer.reset();
+  return received != MeetingConnection::Received::nothing_yet;
 }
 
 // Guests of the fuzzer's at rank 0, and at the end one that does as it should.
-void host(Bytes bytes) {
-  static const int kPort = port_of(listening());
-  std::atomic<bool> over = false;
-  std::thread guests([&] {
-    const sockaddr_in address = address_of(kPort);
-    for (int more = bytes.byte() % 3; more >= 0 && !over; --more) {
-      os::FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-        if (over) return;
-        socket = os::FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        std::this_thread::yield();  // until rank 0 listens
-      }
-      MeetingConnection guest(std::move(socket), admission::kLongestMessage);
-      const auto challenge = next(guest, over);
-      if (!challenge) continue;
-      if (more == 0) {
-        Bytes right(std::string_view("\1\2\377", 3));
-        prove(right, guest, challenge->text);
-        guest.say(Kind::messages, admission::joined({"to rank 0", ""}));
-        while (next(guest, over)) guest.say(Kind::settled);
-        return;
-      }
-      if (bytes.byte() % 2 == 0) {
-        prove(bytes, guest, challenge->text);
-        static_cast<void>(next(guest, over));
-      }
-      for (int texts = bytes.byte() % 4; texts > 0; --texts) speak(bytes, guest, guest.get());
+Turns guests(Bytes bytes, const sockaddr_in address) {
+  std::optional<MeetingMessage> said;
+  for (int more = bytes.byte() % 3; more >= 0; --more) {
+    os::FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) co_return;
+    MeetingConnection guest(std::move(socket), admission::kLongestMessage);
+    while (!hear(guest, said)) co_await std::suspend_always{};
+    if (!said) continue;
+    if (more == 0) {
+      Bytes right(std::string_view("\1\2\377", 3));
+      prove(right, guest, said->text);
+      guest.say(Kind::messages, admission::joined({"to rank 0", ""}));
+      do {
+        while (!hear(guest, said)) co_await std::suspend_always{};
+        guest.say(Kind::settled);
+      } while (said);
+      co_return;
     }
-  });
-  meet_at(kPort, 0, std::chrono::milliseconds(500));
-  over = true;
-  guests.join();
+    if (bytes.byte() % 2 == 0) {
+      prove(bytes, guest, said->text);
+      while (!hear(guest, said)) co_await std::suspend_always{};
+    }
+    for (int texts = bytes.byte() % 4; texts > 0; --texts) {
+      speak(bytes, guest, guest.get());
+      if (bytes.byte() % 2 == 0) co_await std::suspend_always{};
+    }
+  }
+}
+
+void host(Bytes bytes) {
+  static const int kPort = port_of(listening("127.0.0.1"));
+  const std::string address = next_address();
+  meet_at(address, kPort, 0, std::chrono::milliseconds(500), guests(bytes, place(address, kPort)));
 }
 
 // A host of the fuzzer's, which rank 1 visits.
-void guest(Bytes bytes) {
-  const os::FileDescriptor listener = listening();
-  std::atomic<bool> over = false;
-  std::thread hosts([&] {
-    while (!over) {
-      os::FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (!socket.is_open()) {
-        pollfd entry{.fd = listener.get(), .events = POLLIN};
-        ::poll(&entry, 1, 1);
-        continue;
-      }
-      MeetingConnection host(std::move(socket), admission::kLongestMessage);
-      admission::Handshake own{.key = key(), .host_rank = 0, .host_nonce = admission::fresh_nonce()};
-      if (bytes.byte() % 4 != 0) {
-        host.say(Kind::challenge, own.host_nonce);
-        const auto hello = next(host, over);
-        if (!hello) continue;
-        const auto proof = admission::read_hello(hello->text, own);
-        if (proof && bytes.byte() % 4 != 0) host.say(Kind::welcome, own.host_proof());
-      }
-      host.send();
-      for (int texts = bytes.byte() % 4; texts > 0; --texts) speak(bytes, host, host.get());
+Turns hosts(Bytes bytes, const os::FileDescriptor& listener) {
+  std::optional<MeetingMessage> said;
+  for (;;) {
+    os::FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.is_open()) {
+      co_await std::suspend_always{};
+      continue;
     }
-  });
-  meet_at(port_of(listener), 1, std::chrono::milliseconds(5));
-  over = true;
-  hosts.join();
+    MeetingConnection host(std::move(socket), admission::kLongestMessage);
+    admission::Handshake own{.key = key(), .host_rank = 0, .host_nonce = admission::fresh_nonce()};
+    if (bytes.byte() % 4 != 0) {
+      host.say(Kind::challenge, own.host_nonce);
+      while (!hear(host, said)) co_await std::suspend_always{};
+      if (!said) continue;
+      const auto proof = admission::read_hello(said->text, own);
+      if (proof && bytes.byte() % 4 != 0) host.say(Kind::welcome, own.host_proof());
+    }
+    host.send();
+    for (int texts = bytes.byte() % 4; texts > 0; --texts) {
+      speak(bytes, host, host.get());
+      if (bytes.byte() % 2 == 0) co_await std::suspend_always{};
+    }
+  }
+}
+
+void guest(Bytes bytes) {
+  static const std::string kAddress = "127.0.0.1";
+  static const os::FileDescriptor kListener = listening(kAddress);
+  static const int kPort = port_of(kListener);
+  while (os::FileDescriptor(::accept4(kListener.get(), nullptr, nullptr, SOCK_CLOEXEC)).is_open()) {
+  }  // who came for another input
+  meet_at(kAddress, kPort, 1, std::chrono::milliseconds(50), hosts(bytes, kListener));
 }
 
 }  // namespace
 
-// A whole meeting over TCP.
+// A whole meeting over TCP, in one thread.
 void meet(std::string_view bytes) {
   Bytes rest(bytes);
   return rest.byte() % 2 == 0 ? host(rest) : guest(rest);

@@ -8,15 +8,15 @@
 namespace dear::fuzz {
 
 std::string memory_file(std::string_view bytes) {
-  static os::FileDescriptor file;
-  file = os::FileDescriptor(::memfd_create("fuzzed", MFD_CLOEXEC));
-  std::string path = "/proc/self/fd/" + std::to_string(file.get());
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(file.get(), bytes.data(), bytes.size());
+  static const os::FileDescriptor kFile(::memfd_create("fuzzed", MFD_CLOEXEC));
+  static_cast<void>(!::ftruncate(kFile.get(), 0));
+  for (off_t place = 0; !bytes.empty();) {
+    const ssize_t count = ::pwrite(kFile.get(), bytes.data(), bytes.size(), place);
     if (count <= 0) break;
     bytes.remove_prefix(static_cast<std::size_t>(count));
+    place += count;
   }
-  return path;
+  return "/proc/self/fd/" + std::to_string(kFile.get());
 }
 
 }  // namespace dear::fuzz
