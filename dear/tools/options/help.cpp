@@ -19,8 +19,15 @@ constexpr std::size_t kColumn = 30;  // where descriptions begin
 struct Type {
   std::string value, limits, choices;
 };
+bool is_of_check(std::string_view text) {
+  return text.starts_with('{') || text.starts_with("POSITIVE") || text.starts_with("NONNEGATIVE") ||
+         text.starts_with("NUMBER") || text.substr(0, text.find(':')).find(" in [") != std::string_view::npos;
+}
 Type type_of(const std::string& name) {
-  Type type{.value = name.substr(0, name.find(':')), .limits = {}, .choices = {}};
+  std::size_t end = name.find(':');  // a name may have one itself: "MIN:MAX"
+  while (end != std::string::npos && !is_of_check(std::string_view(name).substr(end + 1)))
+    end = name.find(':', end + 1);
+  Type type{.value = name.substr(0, end), .limits = {}, .choices = {}};
   if (type.value == "TEXT" || type.value == "INT" || type.value == "UINT" || type.value == "FLOAT")
     type.value = type.value == "TEXT" ? "TEXT" : "N";
   const std::size_t in = name.find(" in [");
