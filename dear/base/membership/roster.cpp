@@ -52,7 +52,8 @@ std::optional<Roster> roster_in(std::string_view text) {
     return numbers.size() == count;
   };
   if (!read(roster.members)) return std::nullopt;
-  if (count > 0 && read(roster.hosts) && !(words >> roster.address >> roster.port)) return std::nullopt;
+  if ((words >> std::ws).eof()) return roster;
+  if (!read(roster.hosts) || !(words >> roster.address >> roster.port)) return std::nullopt;
   return roster;
 }
 
