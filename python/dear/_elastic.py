@@ -244,6 +244,7 @@ class Elastic:
                 extra=self._extra,
                 random=False,
                 weights_only=False,
+                say=lambda _: None,  # the launcher tells of ranks that come and go
             )
             position = self._committed.resume()
             if position is not None:
