@@ -124,7 +124,8 @@ class Checkpoints:
     def _end(self) -> None:
         writing, self._writing = self._writing, None
         self._throw_first(_C.patiently(self._group, lambda: None if writing is None else writing.join()))
-        if self._hosts is not None and self._written is not None and writing is not None:
+        on_several = self._hosts is not None and self._hosts.several
+        if self._hosts is not None and on_several and self._written is not None and writing is not None:
             folder, file = self._written
             self._hosts.mirror(os.path.join(os.path.basename(folder), file))
 
@@ -132,7 +133,7 @@ class Checkpoints:
             if writing is not None:
                 if self._written is not None:
                     _C.remove_other_shards(*self._written)
-                self._folder.keep_newest(self._keep, self._step if self._hosts is not None else None)
+                self._folder.keep_newest(self._keep, self._step if on_several else None)
 
         self._in_each_folder(end)
 

@@ -227,6 +227,14 @@ class Joins(OnACluster):
                 said = self.join(tasks, expected=0)
                 self.assertEqual(said, [f"joined {rank} of {tasks}" for rank in range(tasks)])
 
+    def test_a_launcher_on_each_node(self):
+        launch = ["-m", "dear", "launch", "-n", "2", "--hosts", "2", "--meet", "n1:29417", "--"]
+        program = [sys.executable, "-c", JOIN]
+        said = run("srun", "--overcommit", "-N2", "--ntasks-per-node=1", sys.executable, *launch, *program)
+        self.assertEqual(
+            sorted(re.findall(r"\[\d\] joined .*", said)), [f"[{rank}] joined {rank} of 4" for rank in range(4)], said
+        )
+
     def test_more_ranks_than_tasks(self):
         for said in self.join(2, "export SLURM_STEP_NUM_TASKS=3"):
             self.assertRegex(said, "TimeoutError: rank [01]: of 3 ranks, rank 2 did not come")

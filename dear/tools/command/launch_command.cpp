@@ -46,6 +46,7 @@ std::vector<std::string> program_of(const CLI::App& command) {
 
 // The other launchers of a job on several hosts; none of a job on one.
 std::optional<launch::HostsOptions> hosts_of(const LaunchArguments& arguments) {
+  const std::chrono::duration<double> wait(parse_seconds(arguments.wait));
   if (arguments.hosts == 1 && arguments.meet.empty()) return std::nullopt;
   if (arguments.hosts == 1 || arguments.meet.empty())
     throw ConfigError(
@@ -68,7 +69,7 @@ std::optional<launch::HostsOptions> hosts_of(const LaunchArguments& arguments) {
                               .port = port,
                               .ranks = arguments.ranks,
                               .secret = read_secret(read_launch_environment().secret_file),
-                              .wait = std::chrono::duration<double>(parse_seconds(arguments.wait))};
+                              .wait = wait};
 }
 
 // "3:8" begins with 8 ranks and may go on with 3; "" with as many as at first.

@@ -97,14 +97,14 @@ class Checkpoints::Impl {
     checkpoint::on_every_rank(group, [&] {
       if (error) std::rethrow_exception(error);
     });
-    if (hosts_) {
+    if (hosts_ && hosts_->several()) {
       const std::string file = (fs::path(sharded_.first).filename() / sharded_.second).string();
       checkpoint::on_every_rank_at_once(group, [&](const auto& run) { hosts_->mirror(file, run); });
     }
     on_each_folder(group, [&] {
       if (options_.form == CheckpointForm::a_shard_of_each_rank)
         archive::remove_other_shards(sharded_.first, sharded_.second);
-      folder_.keep_newest(options_.keep, hosts_ ? std::optional(step_) : std::nullopt);
+      folder_.keep_newest(options_.keep, hosts_ && hosts_->several() ? std::optional(step_) : std::nullopt);
     });
   }
 
