@@ -61,6 +61,104 @@ void read_at(const os::OpenedFile& file, std::int64_t offset, std::span<std::byt
 
 }  // namespace
 
+// A file travels in parts; a byte behind the last tells whether all of them could be read.
+class HostFolders::Lane {
+ public:
+  Lane(HostFolders& owner, channels::Transfer::Direction direction)
+      : owner_(owner), sends_(direction == channels::Transfer::Direction::send) {
+    part_.direction = direction;
+  }
+  void add(const Copy& copy) { copies_.push_back(&copy); }
+  [[nodiscard]] const std::exception_ptr& error() const { return error_; }
+  [[nodiscard]] std::string describe() const {
+    return fmt::format("{} of '{}'", sends_ ? "sending" : "receipt", path());
+  }
+
+  // Goes on as far as it can without waiting. False when all is done.
+  bool advance() {
+    if (under_way_ && !part_.done) return true;
+    if (under_way_) end_part();
+    if (at_ == copies_.size()) return false;
+    begin_part();
+    return true;
+  }
+
+ private:
+  [[nodiscard]] const Copy& copy() const { return *copies_[at_]; }
+  [[nodiscard]] std::string path() const { return (fs::path(owner_.folder_) / copy().file).string(); }
+  [[nodiscard]] bool is_last() const { return offset_ == copy().bytes; }
+
+  void begin_part() {
+    if (offset_ == 0 && !is_open_) {
+      is_open_ = true;
+      failed_ = false;
+      bytes_.resize(static_cast<std::size_t>(std::max<std::int64_t>(1, std::min(copy().bytes, kAtOnce))));
+      attempt([&] { open(); });
+    }
+    part_.peer = sends_ ? copy().to : copy().from;
+    part_.data = bytes_.data();
+    part_.bytes = is_last() ? 1 : std::min(kAtOnce, copy().bytes - offset_);
+    part_.done = false;
+    if (sends_ && is_last())
+      bytes_.front() = failed_ ? std::byte{0} : std::byte{1};
+    else if (sends_)
+      attempt([&] { read_at(*from_, offset_, room(), path()); });
+    owner_.channels_->start(part_);
+    under_way_ = true;
+  }
+
+  void end_part() {
+    under_way_ = false;
+    if (!is_last()) {
+      if (!sends_) attempt([&] { to_->write(room()); });
+      offset_ += part_.bytes;
+      return;
+    }
+    if (!sends_ && bytes_.front() == std::byte{1}) attempt([&] { to_->commit(); });
+    from_.reset();
+    to_.reset();
+    is_open_ = false;
+    offset_ = 0;
+    ++at_;
+  }
+
+  void open() {
+    if (sends_) {
+      from_.emplace(os::open_file(path()));
+      return;
+    }
+    std::error_code failed;  // AtomicFile says why
+    fs::create_directories(fs::path(path()).parent_path(), failed);
+    to_.emplace(path());
+  }
+  [[nodiscard]] std::span<std::byte> room() {
+    return std::span(bytes_).first(static_cast<std::size_t>(part_.bytes));
+  }
+  // Keeps the first error, and goes on with what the other side expects.
+  template <typename Act>
+  void attempt(const Act& act) {
+    if (failed_) return;
+    try {
+      act();
+    } catch (const ConfigError&) {
+      failed_ = true;
+      if (!error_) error_ = std::current_exception();
+    }
+  }
+
+  HostFolders& owner_;
+  const bool sends_;
+  std::vector<const Copy*> copies_;
+  std::size_t at_ = 0;
+  std::int64_t offset_ = 0;
+  std::vector<std::byte> bytes_;
+  channels::Transfer part_;
+  std::optional<os::OpenedFile> from_;
+  std::optional<os::AtomicFile> to_;
+  bool is_open_ = false, under_way_ = false, failed_ = false;
+  std::exception_ptr error_;
+};
+
 HostFolders::HostFolders(const Group& group, std::string folder) : group_(group), folder_(std::move(folder)) {
   std::map<std::string, std::size_t> numbers;
   std::size_t mine = 0;
@@ -111,84 +209,23 @@ void HostFolders::gather(const Run& run) {
   run([&] { run_all(copies); });
 }
 
-// In one order on all ranks, so that no two wait for each other.
+// In one order on all ranks: of the copies that are not done the first is that which its sender sends and its
+// receiver receives next.
 void HostFolders::run_all(const std::vector<Copy>& copies) {
-  std::exception_ptr error;
-  for (const Copy& copy : copies) try {
-      if (copy.from == group_.rank()) send(copy);
-      if (copy.to == group_.rank()) receive(copy);
-    } catch (const ConfigError&) {
-      if (!error) error = std::current_exception();
-    }
-  if (error) std::rethrow_exception(error);
-}
-
-// A message behind the last tells whether all of them could be read.
-void HostFolders::send(const Copy& copy) {
-  const std::string path = (fs::path(folder_) / copy.file).string(), what = fmt::format("copy of '{}'", path);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(std::min(copy.bytes, kAtOnce)));
-  std::exception_ptr error;
-  std::optional<os::OpenedFile> file;
-  for (std::int64_t offset = 0; offset < copy.bytes; offset += kAtOnce) {
-    const std::int64_t count = std::min(kAtOnce, copy.bytes - offset);
-    try {
-      if (!file) file.emplace(os::open_file(path));
-      if (!error) read_at(*file, offset, std::span(bytes).first(static_cast<std::size_t>(count)), path);
-    } catch (const ConfigError&) {
-      error = std::current_exception();
-    }
-    channels::Transfer part{.direction = channels::Transfer::Direction::send,
-                            .peer = copy.to,
-                            .data = bytes.data(),
-                            .bytes = count};
-    transfer(part, what);
+  Lane sends(*this, channels::Transfer::Direction::send),
+      receives(*this, channels::Transfer::Direction::receive);
+  for (const Copy& copy : copies) {
+    if (copy.from == group_.rank()) sends.add(copy);
+    if (copy.to == group_.rank()) receives.add(copy);
   }
-  std::byte read{error ? std::uint8_t{0} : std::uint8_t{1}};
-  channels::Transfer last{
-      .direction = channels::Transfer::Direction::send, .peer = copy.to, .data = &read, .bytes = 1};
-  transfer(last, what);
-  if (error) std::rethrow_exception(error);
-}
-
-void HostFolders::receive(const Copy& copy) {
-  const std::string path = (fs::path(folder_) / copy.file).string(), what = fmt::format("copy of '{}'", path);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(std::min(copy.bytes, kAtOnce)));
-  std::exception_ptr error;
-  std::optional<os::AtomicFile> file;
-  const auto attempt = [&](const auto& act) {
-    if (error) return;
-    try {
-      act();
-    } catch (const ConfigError&) {
-      error = std::current_exception();
-    }
-  };
-  attempt([&] {
-    std::error_code failed;
-    fs::create_directories(fs::path(path).parent_path(), failed);
-    file.emplace(path);
-  });
-  for (std::int64_t offset = 0; offset < copy.bytes; offset += kAtOnce) {
-    const std::int64_t count = std::min(kAtOnce, copy.bytes - offset);
-    channels::Transfer part{.direction = channels::Transfer::Direction::receive,
-                            .peer = copy.from,
-                            .data = bytes.data(),
-                            .bytes = count};
-    transfer(part, what);
-    attempt([&] { file->write(std::span(bytes).first(static_cast<std::size_t>(count))); });
+  for (;;) {
+    const bool sending = sends.advance(), receiving = receives.advance();
+    if (!sending && !receiving) break;
+    const Lane& one = receiving ? receives : sends;
+    channels_->wait([&] { return one.describe(); }, Deadline::after(group_.timeout()));
   }
-  std::byte read{};
-  channels::Transfer last{
-      .direction = channels::Transfer::Direction::receive, .peer = copy.from, .data = &read, .bytes = 1};
-  transfer(last, what);
-  if (read != std::byte{0}) attempt([&] { file->commit(); });
-  if (error) std::rethrow_exception(error);
-}
-
-void HostFolders::transfer(channels::Transfer& transfer, const std::string& what) {
-  const Deadline deadline = Deadline::after(group_.timeout());
-  channels_->start(transfer);
-  while (!transfer.done) channels_->wait([&] { return what; }, deadline);
+  for (const Lane* lane : {&sends, &receives})
+    if (lane->error()) std::rethrow_exception(lane->error());
 }
 
 }  // namespace dear::agreement

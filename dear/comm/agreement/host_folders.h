@@ -28,7 +28,8 @@ class HostFolders {
 
   // Runs what takes as long as disks and networks do, and issues no collective.
   using Run = std::function<void(const std::function<void()>&)>;
-  // Copies a file of each rank, named within the folder, to the same name on the next host.
+  // Copies a file of each rank, named within the folder, to the same name on the next host. Ranks send and
+  // receive at once.
   void mirror(const std::string& file, const Run& run);
   // Copies files so that every host has all that any has.
   void gather(const Run& run);
@@ -39,10 +40,8 @@ class HostFolders {
     std::int64_t bytes = 0;
     int from = 0, to = 0;  // ranks
   };
+  class Lane;  // what this rank sends, or receives, one after another
   void run_all(const std::vector<Copy>& copies);
-  void send(const Copy& copy);
-  void receive(const Copy& copy);
-  void transfer(channels::Transfer& transfer, const std::string& what);
 
   Group group_;
   std::string folder_;
