@@ -4,7 +4,7 @@
 #include <exception>
 #include <utility>
 
-// Others, with whom a reader speaks in one thread, and a clock that no wait is for.
+// Others, with whom a reader speaks in one thread. No wait takes time.
 namespace dear::fuzz {
 
 // A coroutine that does what others do. It suspends itself where they wait.
