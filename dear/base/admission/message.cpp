@@ -4,11 +4,15 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
 namespace dear::admission {
 namespace {
+
+constexpr unsigned int kSilentMilliseconds = 30'000;
 
 struct Heading {
   static constexpr std::uint64_t kMagic =
@@ -64,6 +68,13 @@ bool MeetingConnection::send() {
   outgoing_.clear();
   sent_ = 0;
   return true;
+}
+
+void MeetingConnection::end_when_silent() const {
+  const int on = 1;
+  ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kSilentMilliseconds,
+               sizeof kSilentMilliseconds);
 }
 
 void MeetingConnection::end_sending() { ::shutdown(socket_.get(), SHUT_WR); }

@@ -50,6 +50,9 @@ class MeetingConnection {
   void allow(std::size_t longest) { longest_ = longest; }
 
   [[nodiscard]] int get() const { return socket_.get(); }
+  // Between hosts: sends at once, and the connection ends when the kernel of the other host acknowledges
+  // nothing that is sent for 30 s.
+  void end_when_silent() const;
 
   void say(MeetingMessage::Kind kind, std::string_view text = "");
   // Sends what it can of what was said. False once the connection broke.

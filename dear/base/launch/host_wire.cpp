@@ -10,7 +10,6 @@
 namespace dear::launch {
 namespace {
 
-constexpr int kSilentMilliseconds = 30'000;  // of a host whose kernel acknowledges nothing
 constexpr int kIdleSeconds = 5, kProbeSeconds = 5, kProbes = 5;
 
 void set(int socket, int level, int option, int value) {
@@ -22,8 +21,7 @@ void set(int socket, int level, int option, int value) {
 HostWire::HostWire(admission::MeetingConnection connection) : connection_(std::move(connection)) {
   connection_.allow(admission::kLongestMessage);
   const int socket = connection_.get();
-  set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
-  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, kSilentMilliseconds);
+  connection_.end_when_silent();
   set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   set(socket, IPPROTO_TCP, TCP_KEEPIDLE, kIdleSeconds);
   set(socket, IPPROTO_TCP, TCP_KEEPINTVL, kProbeSeconds);

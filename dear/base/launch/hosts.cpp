@@ -205,7 +205,6 @@ std::optional<int> Hosts::take_in(std::unique_ptr<HostWire>& wire, const Words& 
     wire->say({"refused", fmt::format("all {} hosts are there", options_.hosts)});
     return std::nullopt;
   }
-  wire->say({"welcome"});
   host.wire = std::move(wire);
   if (at == hosts_.end()) {
     hosts_.push_back(std::move(host));

@@ -48,12 +48,13 @@ class Hosts {
     Words words;  // "lost" alone where it is, "came" where it takes the place of a lost one
   };
 
-  // Waits for all hosts to come. TimeoutError naming those that did; ConfigError where they do not agree.
+  // Waits for all hosts to come, and refuses those that say another number of hosts. TimeoutError naming
+  // those that did.
   Hosts(os::FileDescriptor listener, const HostsOptions& options, const std::string& address);
 
   [[nodiscard]] int count() const { return static_cast<int>(hosts_.size()); }
   [[nodiscard]] const Host& at(int host) const { return hosts_[static_cast<std::size_t>(host)]; }
-  // That the hosts start together, at most.
+  // Counts the ranks that all hosts start together, at most.
   [[nodiscard]] int all_ranks() const;
   // Whether ranks can be started there.
   [[nodiscard]] bool takes_ranks(int host) const;

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <ostream>
 #include <set>
-#include <sstream>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,6 +23,7 @@ namespace {
 using testing::CommandResult;
 using testing::LaunchedCommand;
 using testing::Lifeline;
+using testing::lines_of;
 using testing::run_dear;
 
 using ::testing::Contains;
@@ -33,15 +33,6 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 using ::testing::UnorderedElementsAreArray;
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) {
-    lines.push_back(line);
-  }
-  return lines;
-}
 
 // By which ranks wait for each other.
 struct Fifo {

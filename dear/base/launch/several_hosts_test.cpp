@@ -2,7 +2,6 @@
 #include <csignal>
 #include <memory>
 #include <netinet/in.h>
-#include <sstream>
 #include <string>
 #include <sys/socket.h>
 #include <thread>
@@ -24,16 +23,10 @@ namespace {
 using testing::CommandResult;
 using testing::LaunchedCommand;
 using testing::Lifeline;
+using testing::lines_of;
 
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
 
 // Where the launchers of a test meet.
 class Meeting {

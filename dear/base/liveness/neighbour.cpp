@@ -2,8 +2,6 @@
 
 #include <cstring>
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <type_traits>
 #include <unistd.h>
@@ -18,8 +16,6 @@ namespace {
 
 // Of a message: a verdict is the longest.
 constexpr std::size_t kLongest = 8 * 1024;
-// How long the kernel of another host may acknowledge nothing.
-constexpr unsigned int kSilentMilliseconds = 30'000;
 
 os::FileDescriptor process_of(int socket) {
   ucred peer{};
@@ -52,10 +48,7 @@ Neighbour::Neighbour(int rank, bool is_near, admission::Wires::Wire wire)
     process_.emplace(copy_of(process_file_));
     return;
   }
-  const int on = 1;
-  ::setsockopt(connection_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  ::setsockopt(connection_.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kSilentMilliseconds,
-               sizeof kSilentMilliseconds);
+  connection_.end_when_silent();
 }
 
 void Neighbour::say(const Message& message) {

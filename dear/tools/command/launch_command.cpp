@@ -27,7 +27,7 @@ struct LaunchArguments {
   bool no_prefix = false;
   bool bind = false;
   std::string record, elastic, meet;
-  std::string wait = "600s";
+  std::string wait = fmt::format("{:g}s", launch::HostsOptions().wait.count());
   int hosts = 1;
   int restarts = 0;
   std::string unused;

@@ -36,6 +36,7 @@ class LaunchedCommand {
   os::FileDescriptor input_, output_, error_;
 };
 
+std::vector<std::string> lines_of(const std::string& text);
 CommandResult run_dear(const std::vector<std::string>& arguments);
 
 // A pipe of which every process that a test starts inherits the writing end.
